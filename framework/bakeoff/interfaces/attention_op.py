@@ -1,0 +1,40 @@
+"""Kind `attention_op`: softmax attention over given queries, keys and values."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from torch import Tensor
+
+from bakeoff.interfaces.part import Part
+from bakeoff.interfaces.sequence import Sequence
+
+
+class AttentionOp(Part):
+    """How attention is computed; what is projected, rotated and cached stays the mixer's.
+
+    Built with a context that names `n_heads`, `n_kv_heads`, `head_width`, `window` and `soft_cap`.
+    """
+
+    kind = "attention_op"
+
+    @abstractmethod
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        sequence: Sequence,
+        *,
+        rolling: bool = False,
+        scale: float | None = None,
+        bias: Tensor | None = None,
+        sinks: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attention of `q` (B, T, H, N) over `k`, `v` (B, S, K, N): `(out, log-sum-exp)`.
+
+        `rolling`: keys are those of a rolling cache of `window` slots followed by the call's own (see `VisibleKeys`);
+        else they are `sequence.entries()`, in order. `bias` is added to the logits, (B or 1, H, T, S); `sinks` (H,) are
+        logits of a key whose value is zero. `out` is (B, T, H, N); the log-sum-exp (B, H, T), float32, or None where
+        the backend does not give it. A query that sees no key gives zeros.
+        """

@@ -1,0 +1,37 @@
+"""Kind `backbone`: what turns tokens into hidden states."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from bakeoff.interfaces.part import StatefulPart
+from bakeoff.interfaces.result import Result
+from bakeoff.interfaces.sequence import Sequence
+
+
+class Backbone(StatefulPart):
+    """Tokens of a `Sequence` -> hidden states (B, T, D). `empty_state` gives its whole state, `past` included."""
+
+    kind = "backbone"
+
+    @abstractmethod
+    def forward(self, sequence: Sequence, state: Any = None) -> Result:
+        """Hidden states of `sequence.tokens`; `sequence.past` must be `state.past` where a state is given."""
+
+    @property
+    @abstractmethod
+    def embedding(self) -> nn.Parameter:
+        """The (V, D) input embedding, which a tied head shares."""
+
+    @property
+    @abstractmethod
+    def layers(self) -> nn.ModuleList:
+        """The blocks in order."""
+
+    def layer_losses(self, aux: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Auxiliary losses of the layers, each averaged over the layers that report it."""
+        return {}

@@ -1,0 +1,61 @@
+"""What every registered class tells about itself before a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The paper, or other source, that a component implements."""
+
+    authors: str
+    year: int
+    title: str
+    url: str
+
+    def __str__(self) -> str:
+        return f"{self.authors} ({self.year}). {self.title}. {self.url}"
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a part can do; demanded before a run, and tested by the conformance kit, claims and disclaimers alike."""
+
+    causal: bool = True
+    """No output depends on a later token (law 1)."""
+    causal_in_training: bool | None = None
+    """The same in training mode; None: as `causal`."""
+    row_local: bool = True
+    """No row of a batch depends on another row."""
+    documents: bool = False
+    """Packed documents do not see each other (law 3)."""
+    padding: bool = False
+    """Padding changes nothing for real tokens (law 4)."""
+    state: bool = False
+    """Has `empty_state`; any split of the sequence gives the same outputs (laws 2 and 5)."""
+    constant_state: bool = False
+    """The state's size does not grow with the sequence."""
+    bidirectional: bool = False
+    """Honours `visibility` "bidirectional" and "prefix", not only "causal"."""
+    exact_rows: bool = True
+    """Rows are computed alone, so that unchanged means bit for bit; else within 8 eps of the scale."""
+    compile: bool = False
+    """Compiles to at most two graphs over sequence lengths (law 11)."""
+    tensor_parallel: bool = False
+    context_parallel: bool = False
+
+    def meet(self, *others: Capabilities) -> Capabilities:
+        """What a composition of such parts can do: what all of them can."""
+        claims = (self, *others)
+        met = {f.name: all(getattr(c, f.name) for c in claims) for f in fields(self) if f.name != "causal_in_training"}
+        training = all(c.causal if c.causal_in_training is None else c.causal_in_training for c in claims)
+        return replace(self, **met, causal_in_training=training)
+
+
+class Component:
+    """Base of every interface: a kind, a source, and claims that are checked."""
+
+    kind: ClassVar[str]
+    reference: ClassVar[Reference | None] = None

@@ -1,0 +1,29 @@
+"""Kind `corpus`: where text comes from."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+
+from bakeoff.interfaces.component import Component
+
+SPLITS = ("train", "validation")
+
+
+class Corpus(Component):
+    """Documents of two disjoint splits, in a fixed order."""
+
+    kind = "corpus"
+
+    @abstractmethod
+    def documents(self, split: str) -> Iterator[str]:
+        """Texts of a split ("train" or "validation"), always in the same order; an unknown split is an error."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A hash of all that decides what `documents` yields: equal fingerprints, equal texts."""
+
+    @property
+    @abstractmethod
+    def licence(self) -> str:
+        """Under what terms the text may be used."""

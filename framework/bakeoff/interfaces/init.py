@@ -1,0 +1,132 @@
+"""Initialisation by name: a parameter's first value depends on (seed, qualified name) and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor, nn
+
+from bakeoff.interfaces.part import Part
+
+#: (shape, generator) -> the whole tensor, float32
+Filler = Callable[[torch.Size, torch.Generator], Tensor]
+
+
+class _Naming:
+    def __init__(self, module: nn.Module, seed: int):
+        self.seed = seed
+        self.names = {id(t): name for name, t in module.named_parameters()}
+        self.names |= {id(t): name for name, t in module.named_buffers()}
+
+
+_naming: ContextVar[_Naming] = ContextVar("naming")
+
+
+def normal(std: float, mean: float = 0.0) -> Filler:
+    """Gaussian values."""
+    return lambda shape, generator: torch.empty(shape).normal_(mean, std, generator=generator)
+
+
+def uniform(low: float, high: float) -> Filler:
+    """Values uniform in [low, high)."""
+    return lambda shape, generator: torch.empty(shape).uniform_(low, high, generator=generator)
+
+
+def constant(value: float) -> Filler:
+    """One value everywhere."""
+    return lambda shape, generator: torch.full(shape, float(value))
+
+
+def exactly(values: Tensor) -> Filler:
+    """Given values."""
+    return lambda shape, generator: values.expand(shape)
+
+
+def generator(seed: int, name: str) -> torch.Generator:
+    """The generator of one named tensor."""
+    digest = hashlib.blake2b(f"{seed}:{name}".encode(), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+
+
+def fill(tensor: Tensor, filler: Filler) -> None:
+    """Draw the whole tensor by (seed, qualified name) and copy it into `tensor`; only inside `initialise`."""
+    naming = _naming.get()
+    whole = filler(tensor.shape, generator(naming.seed, naming.names[id(tensor)]))
+    with torch.no_grad():
+        tensor.copy_(whole)
+
+
+def roles(module: nn.Module) -> dict[str, str]:
+    """Role of every parameter by qualified name; a shared parameter stands once, under its first name.
+
+    Roles: embedding, input, hidden, output (writes into the residual stream), readout, gate, vector (fewer than two
+    dimensions: gains, biases, decay rates). A part names those that its shape does not tell in `roles`.
+    """
+    found: dict[str, str] = {}
+    seen: set[int] = set()
+    for prefix, owner in module.named_modules():
+        named = getattr(owner, "roles", None) or {}
+        for name, parameter in owner.named_parameters(recurse=False):
+            if id(parameter) in seen:
+                continue
+            seen.add(id(parameter))
+            by_shape = "vector" if parameter.ndim < 2 else "embedding" if isinstance(owner, nn.Embedding) else "hidden"
+            found[f"{prefix}.{name}" if prefix else name] = named.get(name, by_shape)
+    return found
+
+
+def initialise(module: nn.Module, *, seed: int, depth: int = 1) -> None:
+    """Fill all parameters: the scheme by role, then children's `reset_parameters`, then a part's own.
+
+    The scheme leaves out what stands directly in a part that gives it no role in `roles`: the part fills it.
+    Scheme: matrices normal with standard deviation 1/sqrt(fan-in), divided by sqrt(2 depth) for role "output";
+    embeddings and readouts 0.02; biases zero; other vectors one.
+    Raises `ValueError` naming the parameters that are left unfilled.
+    """
+    token = _naming.set(_Naming(module, seed))
+    try:
+        with torch.no_grad():
+            for parameter in module.parameters():
+                if parameter.is_floating_point():
+                    parameter.fill_(math.nan)
+        kinds = roles(module)
+        own = _left_to_parts(module)
+        for name, parameter in module.named_parameters():
+            if name not in own:
+                fill(parameter, _scheme(name, kinds[name], parameter, depth))
+        _reset(module)
+    finally:
+        _naming.reset(token)
+    unfilled = [name for name, parameter in module.named_parameters() if bool(parameter.isnan().any())]
+    if unfilled:
+        raise ValueError(f"left unfilled by initialisation: {', '.join(unfilled)}")
+
+
+def _left_to_parts(module: nn.Module) -> set[str]:
+    return {
+        f"{prefix}.{name}" if prefix else name
+        for prefix, owner in module.named_modules()
+        if isinstance(owner, Part)
+        for name, _ in owner.named_parameters(recurse=False)
+        if name not in owner.roles
+    }
+
+
+def _scheme(name: str, role: str, parameter: Tensor, depth: int) -> Filler:
+    if role in ("embedding", "readout"):
+        return normal(0.02)
+    if parameter.ndim < 2:
+        return constant(0.0 if name.rpartition(".")[2].endswith("bias") else 1.0)
+    fan_in = math.prod(parameter.shape[1:])
+    return normal(fan_in**-0.5 / (math.sqrt(2 * depth) if role == "output" else 1.0))
+
+
+def _reset(module: nn.Module) -> None:
+    for child in module.children():
+        _reset(child)
+    if isinstance(module, Part):
+        module.reset_parameters()

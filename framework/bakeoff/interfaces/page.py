@@ -1,0 +1,19 @@
+"""Kind `page`: a section that a plugin adds to the report of a comparison."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from bakeoff.interfaces.component import Component
+
+
+class Page(Component):
+    """One section of the report."""
+
+    kind = "page"
+    title: str
+
+    @abstractmethod
+    def html(self, comparison: Any) -> str:
+        """The section's body: HTML that stands by itself, without scripts from elsewhere."""

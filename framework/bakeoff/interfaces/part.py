@@ -1,0 +1,68 @@
+"""The base of every part of a model: a module that knows its needs, claims, roles and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence as Items
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from bakeoff.errors import CapabilityError
+from bakeoff.interfaces.component import Capabilities, Component
+from bakeoff.interfaces.context import LayerContext
+from bakeoff.interfaces.sequence import Need
+
+
+class Part(nn.Module, Component):
+    """A component that is a module. Parameters are created empty in `__init__` and filled in `reset_parameters`."""
+
+    capabilities: Capabilities = Capabilities()
+    roles: ClassVar[Mapping[str, str]] = {}
+    """Role of the parameters that stand directly in this module, where the rule by shape does not give it."""
+    keep_float32: ClassVar[Items[str]] = ()
+    """Direct parameters and buffers that stay float32 under lower precision and sharding."""
+
+    def __init__(self, context: LayerContext):
+        super().__init__()
+
+    def reset_parameters(self) -> None:
+        """Fill own parameters and buffers through `init.fill`; the framework has filled all parameters by role before."""
+
+    def needs(self) -> Items[Need]:
+        """What this part (children speak for themselves) reads from the sequence by `sequence[need]`."""
+        return ()
+
+    def flops(self, queries: int, keys: int) -> int:
+        """Multiply-add work, two per pair, of one row's forward: its last `queries` tokens, `keys` tokens in all.
+
+        Matrix products and convolutions only; attention counts visible pairs. Backward is twice the forward.
+        """
+        raise CapabilityError(f"{type(self).__name__} declares no cost: define flops(queries, keys)")
+
+    def finish_aux(self, sums: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Losses and statistics from the `aux` sums of a whole step, once per layer."""
+        return {}, {}
+
+    def after_step(self, statistics: Mapping[str, Tensor]) -> None:
+        """Update what learns by rule and not by gradient, after an optimizer step."""
+
+
+class StatefulPart(Part):
+    """A part that may carry a state from call to call."""
+
+    def empty_state(
+        self,
+        batch: int,
+        max_length: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> Any:
+        """A state with nothing in it, for `batch` rows of at most `max_length` tokens.
+
+        Refused by default: a part without a state can be trained and evaluated, not decoded.
+        """
+        raise CapabilityError(
+            f"{type(self).__name__} keeps no state, so it cannot decode token by token: define empty_state, "
+            "or use a mixer whose capabilities claim `state` (bakeoff list --kind mixer)"
+        )

@@ -1,0 +1,133 @@
+"""What inside a batch is where: tokens, positions, documents, padding, and what states hold of the past."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bakeoff.interfaces.past import Entries, Past
+
+VISIBILITIES = ("causal", "bidirectional", "prefix")
+
+
+class Need(ABC):
+    """A hashable description of something derived from the sequence alone; derived once per forward.
+
+    Subclasses are frozen dataclasses: equal needs of different layers are derived once.
+    """
+
+    @abstractmethod
+    def derive(self, sequence: Sequence) -> Any:
+        """The tensor, or nest of tensors, that parts read back with `sequence[need]`."""
+
+
+class Sequence:
+    """An opaque view of a batch of `B` rows and `T` tokens; read-only inside blocks.
+
+    Attributes
+    ----------
+    tokens : (B, T) long.
+    index : (B or 1, T) long, the running count of real tokens in the row, from 0; windows and caches go by it.
+    positions : (B or 1, T) long, what positional encodings see: from 0 in each document.
+    documents : (B, T) long or None, equal for tokens of one document; None: each row is one document.
+    real : (B, T) bool or None, False for padding; None: all are real.
+    starts : (B, T) bool or None, True at the first real token of each document; None: only where the past is empty.
+    segments : (B, T) long or None, running count of `starts`; 0 continues the past's document.
+    visibility : "causal", "bidirectional" or "prefix".
+    prefix : (B, T) long or None, length of the visible prefix of each token's document.
+    memory : named values from outside the sequence, each a `(value, Sequence)` pair.
+    past : what the states hold before this call, or None where no state is used.
+    """
+
+    __slots__ = (
+        "_derived", "documents", "index", "memory", "past", "positions", "prefix", "real", "segments", "starts",
+        "tokens", "visibility",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        tokens: Tensor,
+        *,
+        documents: Tensor | None = None,
+        real: Tensor | None = None,
+        positions: Tensor | None = None,
+        visibility: str = "causal",
+        prefix: Tensor | None = None,
+        memory: Mapping[str, tuple[Any, Sequence]] | None = None,
+        past: Past | None = None,
+    ):
+        if visibility not in VISIBILITIES:
+            raise ValueError(f"visibility '{visibility}' is none of {', '.join(VISIBILITIES)}")
+        if (visibility == "prefix") != (prefix is not None):
+            raise ValueError("visibility 'prefix' takes the length of each token's prefix, and no other visibility does")
+        self.tokens, self.documents, self.real, self.past = tokens, documents, real, past
+        self.visibility, self.prefix, self.memory = visibility, prefix, dict(memory or {})
+        self._derived: dict[Need, Any] = {}
+        self.index = self._count()
+        self.starts = self._starts()
+        self.segments = None if self.starts is None else self.starts.long().cumsum(1)
+        self.positions = self._positions() if positions is None else positions
+
+    @property
+    def batch(self) -> int:
+        return self.tokens.shape[0]
+
+    @property
+    def length(self) -> int:
+        return self.tokens.shape[1]
+
+    def prepare(self, needs: Iterable[Need]) -> Sequence:
+        """Derive what parts need, once, before the first block; returns itself."""
+        for need in needs:
+            if need not in self._derived:
+                self._derived[need] = need.derive(self)
+        return self
+
+    def __getitem__(self, need: Need) -> Any:
+        try:
+            return self._derived[need]
+        except KeyError:
+            raise KeyError(f"{need} was not prepared: the part that reads it must declare it in `needs()`") from None
+
+    def entries(self) -> Entries:
+        """Index, positions, documents and real of all keys that a growing state holds after this call, (B or 1, S)."""
+        new = Entries(self.index, self.positions, self.documents, self.real)
+        return new if self.past is None else self.past.with_new(new)
+
+    def _count(self) -> Tensor:
+        if self.real is None:
+            index = torch.arange(self.length, device=self.tokens.device)[None]
+        else:
+            index = (self.real.long().cumsum(1) - 1).clamp_min(0)
+        return index if self.past is None else index + self.past.length[:, None]
+
+    def _starts(self) -> Tensor | None:
+        if self.documents is None:
+            return None
+        real = torch.ones_like(self.documents, dtype=torch.bool) if self.real is None else self.real
+        # the document of the latest real token before each place; -1 before the first
+        place = torch.arange(self.length, device=self.tokens.device).expand_as(self.documents)
+        latest = torch.where(real, place, -1).cummax(1).values
+        before = torch.cat([latest.new_full((self.batch, 1), -1), latest[:, :-1]], 1)
+        if self.past is None:
+            first = self.documents.new_full((self.batch, 1), -1)
+        else:
+            first = self.past.last_document[:, None]
+        previous = torch.where(before < 0, first, self.documents.gather(1, before.clamp_min(0)))
+        return real & (self.documents != previous)
+
+    def _positions(self) -> Tensor:
+        if self.past is None and self.starts is None:
+            return self.index
+        if self.past is None:
+            origin = self.index.new_zeros(self.batch, 1)
+        else:  # index at which the document that the past ends with began
+            origin = (self.past.length - self.past.last_position - 1)[:, None]
+        if self.starts is None:
+            return self.index - origin
+        began = torch.where(self.starts, self.index.expand_as(self.starts), -1).cummax(1).values
+        return self.index - torch.where(began < 0, origin, began)
