@@ -106,7 +106,9 @@ def register(name: str) -> Callable[[C], C]:
             raise RegistryError(f"'{name}' is not a snake_case name")
         kind = getattr(cls, "kind", None)
         if kind not in KINDS:
-            raise RegistryError(f"{cls.__name__} implements none of the interfaces; its kind would be one of {', '.join(KINDS)}")
+            raise RegistryError(
+                f"{cls.__name__} implements none of the interfaces; its kind would be one of {', '.join(KINDS)}"
+            )
         entry = Entry(name, kind, f"{cls.__module__}:{cls.__qualname__}", f"script {cls.__module__}", "")
         owners = [e for e in _installed() if e.name == name]
         if owners:
@@ -174,7 +176,9 @@ def name_of(cls: Any) -> str | None:
         if candidate.target == target:
             return candidate.name
     for candidate in _installed():  # a package may export its class from another module than it stands in
-        if candidate.target.partition(":")[2] == cls.__qualname__ and cls.__module__.startswith(candidate.target.partition(":")[0]):
+        if candidate.target.partition(":")[2] == cls.__qualname__ and cls.__module__.startswith(
+            candidate.target.partition(":")[0]
+        ):
             return candidate.name
     return None
 

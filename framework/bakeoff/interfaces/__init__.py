@@ -12,7 +12,7 @@ from bakeoff.interfaces.feed_forward import FeedForward
 from bakeoff.interfaces.head import Head
 from bakeoff.interfaces.mixer import SequenceMixer
 from bakeoff.interfaces.norm import Norm
-from bakeoff.interfaces.objective import Objective, Terms
+from bakeoff.interfaces.objective import Objective, Statistics, Terms, TokenLosses
 from bakeoff.interfaces.page import Page
 from bakeoff.interfaces.part import Part, StatefulPart
 from bakeoff.interfaces.past import Entries, Past
@@ -27,5 +27,5 @@ __all__ = [
     "AttentionOp", "Backbone", "Block", "Capabilities", "Command", "Component", "Corpus", "Entries", "Executor",
     "FeedForward", "Head", "LayerContext", "Need", "Norm", "Objective", "Outcome", "Page", "Part", "Past",
     "PositionalEncoding", "Reference", "Result", "Sampler", "Schedule", "Sequence", "SequenceMixer", "Shared",
-    "StatefulPart", "Terms", "Tokenizer",
+    "StatefulPart", "Statistics", "Terms", "TokenLosses", "Tokenizer",
 ]  # fmt: skip

@@ -66,5 +66,7 @@ class LayerContext:
         held = self.parts[name]
         wanted = getattr(factory, "func", factory)
         if isinstance(wanted, type) and type(held) is not wanted:
-            raise ValueError(f"layers share '{name}' as {type(held).__name__} and as {wanted.__name__}; give one another name")
+            raise ValueError(
+                f"layers share '{name}' as {type(held).__name__} and as {wanted.__name__}; give one another name"
+            )
         return Shared(held)  # type: ignore[arg-type]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence as Items
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Items
 from pathlib import Path
 from typing import Any, NamedTuple
 

@@ -16,7 +16,13 @@ class Head(Part):
     kind = "head"
 
     @abstractmethod
-    def forward(self, hidden: Tensor, targets: Tensor | None = None, weights: Tensor | None = None, reduce: str = "sum") -> Any:
+    def forward(
+        self,
+        hidden: Tensor,
+        targets: Tensor | None = None,
+        weights: Tensor | None = None,
+        reduce: str = "sum",
+    ) -> Any:
         """The answer without targets; else its loss: `reduce` "sum" gives the weighted sum, "none" one value a token."""
 
     def tie(self, embedding: nn.Parameter) -> None:

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from bakeoff.interfaces.component import Component
 
-#: name -> (sum over tokens, their weight); the trainer divides once, by the weight over the whole step.
+#: name -> (sum over tokens, their weight); the trainer divides once, by the weight over the whole step, and adds the
+#: terms up. A coefficient is part of the sum.
 Terms = dict[str, tuple[Tensor, Tensor]]
+
+#: name -> an additive tensor; "nats" (negative log-likelihood, detached) and "tokens" are always there.
+Statistics = dict[str, Tensor]
+
+
+class TokenLosses(NamedTuple):
+    """What each token cost, (B, T) each: nats, the id that was to be predicted, and its weight (0: not a target)."""
+
+    nats: Tensor
+    targets: Tensor
+    weights: Tensor
 
 
 class Objective(nn.Module, Component):
-    """Prepares inputs, targets and weights, and calls `model.backbone` and `model.head`. The one owner of the shift."""
+    """Prepares inputs, targets and weights, and calls `model.backbone` and `model.head`. The one owner of the shift.
+
+    A batch holds `tokens` (B, L) long with L = `tokens_wanted(length)`, and, each or None, `documents` (B, L) long and
+    `real` (B, L) bool.
+    """
 
     kind = "objective"
 
@@ -24,10 +40,9 @@ class Objective(nn.Module, Component):
         """How many tokens of raw text a training sequence of `length` inputs takes."""
 
     @abstractmethod
-    def forward(self, model: nn.Module, batch: Mapping[str, Tensor | None]) -> tuple[Terms, dict[str, Any]]:
-        """`(terms, statistics)` of a batch.
+    def forward(self, model: nn.Module, batch: Mapping[str, Tensor | None]) -> tuple[Terms, Statistics]:
+        """`(terms, statistics)` of a batch, under gradients or not."""
 
-        `batch` holds `tokens` (B, L) long with L = `tokens_wanted(length)`, and `documents` (B, L) long or None.
-        The term "loss" is the negative log-likelihood in nats and its count of tokens; further terms, already
-        multiplied by their coefficients, are added to it. Statistics are additive tensors (sums).
-        """
+    @abstractmethod
+    def token_losses(self, model: nn.Module, batch: Mapping[str, Tensor | None]) -> TokenLosses:
+        """Cost of each target without penalties, for evaluation."""

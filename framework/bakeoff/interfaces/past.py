@@ -37,9 +37,27 @@ class Past:
     ragged : False if all rows are known to hold equally many real tokens, without padding.
     """
 
-    __slots__ = ("documents", "entries", "has_documents", "last_document", "last_position", "length", "longest", "positions", "ragged", "slots")
+    __slots__ = (
+        "documents",
+        "entries",
+        "has_documents",
+        "last_document",
+        "last_position",
+        "length",
+        "longest",
+        "positions",
+        "ragged",
+        "slots",
+    )
 
-    def __init__(self, batch: int, max_length: int, device: torch.device | str | None = None, *, slots: bool | None = None):
+    def __init__(
+        self,
+        batch: int,
+        max_length: int,
+        device: torch.device | str | None = None,
+        *,
+        slots: bool | None = None,
+    ):
         self.slots = not torch.is_grad_enabled() if slots is None else slots
         self.length = torch.zeros(batch, dtype=torch.long, device=device)
         self.last_position = torch.full_like(self.length, -1)
@@ -68,7 +86,9 @@ class Past:
         used = self.longest + new.index.shape[1]
         slot = torch.arange(used, device=self.length.device)[None]
         if not self.ragged and new.real is None:
-            positions = torch.cat([self.positions[:, : self.longest], new.positions.expand(self.batch, -1)], 1)
+            positions = torch.cat(
+                [self.positions[:, : self.longest], new.positions.expand(self.batch, -1)], 1
+            )
             documents = None
             if new.documents is not None:
                 documents = torch.cat([self.documents[:, : self.longest], new.documents], 1)
@@ -82,10 +102,17 @@ class Past:
         """The past after a call on `sequence`; in the slots layout this one's tables are reused."""
         new = Entries(sequence.index, sequence.positions, sequence.documents, sequence.real)
         after = object.__new__(Past)
-        after.slots, after.entries, after.positions, after.documents = self.slots, None, self.positions, self.documents
+        after.slots, after.entries, after.positions, after.documents = (
+            self.slots,
+            None,
+            self.positions,
+            self.documents,
+        )
         after.has_documents = new.documents is not None
         if self.has_documents not in (None, after.has_documents):
-            raise ValueError("a state was begun with document ids and continued without, or the other way round")
+            raise ValueError(
+                "a state was begun with document ids and continued without, or the other way round"
+            )
         T = sequence.length
         if self.slots:
             if self.longest + T > self.capacity and self._overflows(new):
@@ -133,7 +160,9 @@ class Past:
         laid = torch.zeros(self.batch, used + 1, dtype=held.dtype, device=held.device)
         laid[:, : self.longest] = held[:, : self.longest]
         where = new.index.expand(self.batch, -1)
-        where = where if new.real is None else torch.where(new.real, where, used)  # padding lands in a place that is dropped
+        where = (
+            where if new.real is None else torch.where(new.real, where, used)
+        )  # padding lands in a place that is dropped
         return laid.scatter_(1, where, fresh.expand(self.batch, -1))[:, :used]
 
     def _write(self, new: Entries) -> None:
@@ -155,7 +184,11 @@ def _join(old: Entries, new: Entries, batch: int) -> Entries:
         return torch.cat([a.expand(batch, -1), b.expand(batch, -1)], 1)
 
     def filled(value: Tensor | None, like: Tensor, fill: int | bool) -> Tensor:
-        return torch.full_like(like, fill, dtype=torch.bool if isinstance(fill, bool) else torch.long) if value is None else value
+        return (
+            torch.full_like(like, fill, dtype=torch.bool if isinstance(fill, bool) else torch.long)
+            if value is None
+            else value
+        )
 
     documents = real = None
     if old.documents is not None or new.documents is not None:

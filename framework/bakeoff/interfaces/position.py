@@ -23,7 +23,9 @@ class PositionalEncoding(Part):
 
     def embed(self, x: Tensor, sequence: Sequence) -> Tensor:
         """Token embeddings (B, T, D) with positions added (hook "embed", called by the backbone)."""
-        raise CapabilityError(f"{type(self).__name__} does not act on embeddings; it defines {', '.join(sorted(self.hooks))}")
+        raise CapabilityError(
+            f"{type(self).__name__} does not act on embeddings; it defines {', '.join(sorted(self.hooks))}"
+        )
 
     def rotate(self, q: Tensor, k: Tensor, sequence: Sequence) -> tuple[Tensor, Tensor]:
         """Queries (B, T, H, N) and keys (B, T, K, N) of this call, rotated (hook "rotate", called by attention)."""

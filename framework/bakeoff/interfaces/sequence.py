@@ -63,7 +63,9 @@ class Sequence:
         if visibility not in VISIBILITIES:
             raise ValueError(f"visibility '{visibility}' is none of {', '.join(VISIBILITIES)}")
         if (visibility == "prefix") != (prefix is not None):
-            raise ValueError("visibility 'prefix' takes the length of each token's prefix, and no other visibility does")
+            raise ValueError(
+                "visibility 'prefix' takes the length of each token's prefix, and no other visibility does"
+            )
         self.tokens, self.documents, self.real, self.past = tokens, documents, real, past
         self.visibility, self.prefix, self.memory = visibility, prefix, dict(memory or {})
         self._derived: dict[Need, Any] = {}
@@ -91,7 +93,9 @@ class Sequence:
         try:
             return self._derived[need]
         except KeyError:
-            raise KeyError(f"{need} was not prepared: the part that reads it must declare it in `needs()`") from None
+            raise KeyError(
+                f"{need} was not prepared: the part that reads it must declare it in `needs()`"
+            ) from None
 
     def entries(self) -> Entries:
         """Index, positions, documents and real of all keys that a growing state holds after this call, (B or 1, S)."""

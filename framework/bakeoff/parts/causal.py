@@ -1,0 +1,81 @@
+"""Next-token prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bakeoff.interfaces.objective import Objective, Statistics, Terms, TokenLosses
+from bakeoff.interfaces.sequence import Sequence
+
+
+class _Shifted(NamedTuple):
+    sequence: Sequence
+    targets: Tensor
+    weights: Tensor
+
+
+class Causal(Objective):
+    """Each token predicts the next of its document; what a document begins with is no target.
+
+    Parameters
+    ----------
+    z_loss : coefficient of the mean squared log-sum-exp of the logits (PaLM, arXiv:2204.02311, uses 1e-4).
+    label_smoothing : share of the target's mass that is spread evenly over the vocabulary.
+    """
+
+    def __init__(self, *, z_loss: float = 0.0, label_smoothing: float = 0.0):
+        super().__init__()
+        if z_loss < 0:
+            raise ValueError(f"z_loss is {z_loss}; it must be 0 or more")
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"label_smoothing is {label_smoothing}; it must lie in 0 <= label_smoothing < 1")
+        self.z_loss, self.label_smoothing = z_loss, label_smoothing
+
+    def tokens_wanted(self, length: int) -> int:
+        """One more than there are inputs."""
+        return length + 1
+
+    def forward(self, model: nn.Module, batch: Mapping[str, Tensor | None]) -> tuple[Terms, Statistics]:
+        """Term "loss" (penalties included) and one term for each auxiliary loss of the layers."""
+        shifted = self._shift(batch)
+        result = model.backbone(shifted.sequence)
+        loss, nats = model.head(
+            result.y,
+            shifted.targets,
+            shifted.weights,
+            z_loss=self.z_loss,
+            label_smoothing=self.label_smoothing,
+        )
+        count = shifted.weights.sum()
+        terms: Terms = {"loss": (loss, count)}
+        for name, extra in model.backbone.layer_losses(result.aux).items():
+            terms[name] = (extra * count, count)
+        statistics: Statistics = {"nats": nats, "tokens": count}
+        statistics |= {f"aux.{name}": value.detach() for name, value in result.aux.items()}
+        return terms, statistics
+
+    def token_losses(self, model: nn.Module, batch: Mapping[str, Tensor | None]) -> TokenLosses:
+        """Nats of each next token."""
+        shifted = self._shift(batch)
+        nats = model.head(model.backbone(shifted.sequence).y, shifted.targets, reduce="none")
+        return TokenLosses(nats, shifted.targets, shifted.weights)
+
+    def _shift(self, batch: Mapping[str, Tensor | None]) -> _Shifted:
+        tokens, documents, real = batch["tokens"], batch.get("documents"), batch.get("real")
+        assert tokens is not None
+        inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        counts = torch.ones_like(targets, dtype=torch.bool)
+        if real is not None:
+            counts = counts & real[:, 1:] & real[:, :-1]
+        if documents is not None:
+            counts = counts & (documents[:, 1:] == documents[:, :-1])
+        sequence = Sequence(
+            inputs,
+            documents=None if documents is None else documents[:, :-1],
+            real=None if real is None else real[:, :-1],
+        )
+        return _Shifted(sequence, targets, counts.to(torch.float32))

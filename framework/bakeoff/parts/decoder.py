@@ -1,0 +1,172 @@
+"""The decoder: an embedding, a pattern of blocks, a final norm."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bakeoff.interfaces.backbone import Backbone
+from bakeoff.interfaces.block import Block
+from bakeoff.interfaces.component import Capabilities, Reference
+from bakeoff.interfaces.context import LayerContext
+from bakeoff.interfaces.norm import Norm
+from bakeoff.interfaces.past import Past
+from bakeoff.interfaces.position import PositionalEncoding
+from bakeoff.interfaces.result import Result
+from bakeoff.interfaces.sequence import Sequence
+from bakeoff.parts.linear import Embedding
+from bakeoff.parts.needs import gather
+from bakeoff.parts.norms import RMSNorm
+
+
+class DecoderState(NamedTuple):
+    """The states of the layers, and the one description of what they hold."""
+
+    layers: tuple[Any, ...]
+    past: Past
+
+
+def layer_names(pattern: list[str] | dict[str, list[str]], depth: int, known: Mapping[str, Any]) -> list[str]:
+    """The block name of each layer: `first` once, then `repeat` (or the list itself) until `depth`, cut where it ends."""
+    if isinstance(pattern, dict):
+        if set(pattern) - {"first", "repeat"} or not pattern.get("repeat"):
+            raise ValueError(
+                f"pattern has keys {', '.join(pattern)}; it takes `repeat` and, before it, `first`"
+            )
+        first, repeat = pattern.get("first", []), pattern["repeat"]
+    else:
+        first, repeat = [], pattern
+    if not repeat:
+        raise ValueError("pattern is empty; it needs the name of at least one block")
+    for name in [*first, *repeat]:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise ValueError(f"pattern names block '{name}', but blocks has only {', '.join(known)}{hint}")
+    if len(first) > depth:
+        raise ValueError(f"pattern.first has {len(first)} layers, depth is {depth}")
+    times = -(-(depth - len(first)) // len(repeat))
+    return [*first, *(repeat * times)][:depth]
+
+
+class Decoder(Backbone):
+    """Embedding, then `depth` blocks in the order of `pattern`, then a norm.
+
+    Parameters
+    ----------
+    pattern : names from `blocks`; a list repeats to the depth, `{first: […], repeat: […]}` begins otherwise.
+    blocks : how each named block is built; every layer has its own.
+    position : an encoding that acts on embeddings; those that act on attention belong to the mixer.
+    norm : the final norm, or null.
+    embedding_scale : multiplies the embeddings (Gemma: sqrt(D)).
+    dropout : on the embeddings.
+    """
+
+    reference = Reference(
+        "Radford et al.", 2019, "Language Models are Unsupervised Multitask Learners", "https://openai.com/research/better-language-models"
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        context: LayerContext,
+        *,
+        depth: int,
+        pattern: list[str] | dict[str, list[str]],
+        blocks: dict[str, Callable[[LayerContext], Block]],
+        position: Callable[[LayerContext], PositionalEncoding] | None = None,
+        norm: Callable[[LayerContext], Norm] | None = RMSNorm,
+        embedding_scale: float = 1.0,
+        dropout: float = 0.0,
+    ):
+        super().__init__(context)
+        if depth < 1:
+            raise ValueError(f"depth is {depth}; a decoder has at least 1 layer")
+        context = context.child(depth=depth)
+        self.names = layer_names(pattern, depth, blocks)
+        self.embed = Embedding(context.vocab_size, context.d_model)
+        self.embedding_scale = embedding_scale
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
+        self.position = None if position is None else position(context)
+        if self.position is not None and "embed" not in self.position.hooks:
+            raise ValueError(
+                f"model.position: {type(self.position).__name__} acts on attention, not on embeddings; "
+                "give it to the mixer, as in mixer: {use: attention, position: …}"
+            )
+        self.blocks = nn.ModuleList(blocks[name](context.child(layer=i)) for i, name in enumerate(self.names))
+        self.norm = None if norm is None else norm(context)
+        self.shared = nn.ModuleDict(context.parts)
+        self._needs = gather(self)
+
+    @property
+    def embedding(self) -> nn.Parameter:
+        """The (V, D) input embedding."""
+        return self.embed.weight
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """The blocks in order."""
+        return self.blocks
+
+    @property
+    def capabilities(self) -> Capabilities:  # type: ignore[override]
+        """What all blocks can do."""
+        first, *others = (block.capabilities for block in self.blocks)  # type: ignore[union-attr]
+        return first.meet(*others)
+
+    def forward(self, sequence: Sequence, state: DecoderState | None = None) -> Result:
+        """Hidden states (B, T, D) of `sequence.tokens`."""
+        x = self.embed(sequence.tokens)
+        if self.embedding_scale != 1.0:
+            x = x * self.embedding_scale
+        if self.position is not None:
+            x = self.position.embed(x, sequence.prepare(self.position.needs()))
+        x = self.dropout(x)
+        sequence.prepare(self._needs)
+        states: list[Any] = []
+        aux: dict[str, Tensor] = {}
+        for i, block in enumerate(self.blocks):
+            result = block(x, sequence, None if state is None else state.layers[i])
+            x = result.y
+            states.append(result.state)
+            sequence.memory.update(result.memory)
+            aux.update({f"{i}.{key}": value for key, value in result.aux.items()})
+        if self.norm is not None:
+            x = self.norm(x)
+        after = None if state is None else DecoderState(tuple(states), state.past.advance(sequence))
+        return Result(x, after, aux)
+
+    def empty_state(
+        self,
+        batch: int,
+        max_length: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> DecoderState:
+        """The empty states of all layers, and a past of no tokens."""
+        layers = tuple(block.empty_state(batch, max_length, dtype, device) for block in self.blocks)  # type: ignore[operator]
+        return DecoderState(layers, Past(batch, max_length, device))
+
+    def flops(self, queries: int, keys: int) -> int:
+        """The blocks' work; looking up an embedding is none."""
+        return sum(block.flops(queries, keys) for block in self.blocks)  # type: ignore[operator]
+
+    def layer_losses(self, aux: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Auxiliary losses, each averaged over the layers that report it."""
+        reported: dict[str, list[Tensor]] = {}
+        for i, block in enumerate(self.blocks):
+            own = {key.partition(".")[2]: value for key, value in aux.items() if key.startswith(f"{i}.")}
+            if own:
+                for name, loss in block.finish_aux(own)[0].items():  # type: ignore[operator]
+                    reported.setdefault(name, []).append(loss)
+        return {name: torch.stack(losses).mean() for name, losses in reported.items()}
+
+    def after_step(self, aux: Mapping[str, Tensor]) -> None:
+        """Show each block the statistics of a whole optimizer step, from the sums of its `aux`."""
+        for i, block in enumerate(self.blocks):
+            own = {key.partition(".")[2]: value for key, value in aux.items() if key.startswith(f"{i}.")}
+            if own:
+                block.after_step(block.finish_aux(own)[1])  # type: ignore[operator]

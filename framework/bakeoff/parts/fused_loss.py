@@ -1,0 +1,142 @@
+"""Cross-entropy over a vocabulary without ever holding all logits.
+
+The gradient is formed chunk by chunk in the forward pass, while the logits of a chunk are at hand, so that backward is
+one multiplication. `naive_loss` is the same in a few lines.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+#: Tokens whose logits are held at once.
+CHUNK = 512
+
+
+def capped(logits: Tensor, soft_cap: float | None) -> Tensor:
+    """`cap * tanh(logits / cap)`, or the logits themselves."""
+    return logits if soft_cap is None else soft_cap * torch.tanh(logits / soft_cap)
+
+
+def naive_loss(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    weights: Tensor,
+    *,
+    soft_cap: float | None = None,
+    z_loss: float = 0.0,
+    label_smoothing: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """`(penalised sum, sum of nats)` as in `fused_loss`, with all logits at once."""
+    logits = capped(F.linear(hidden, weight, bias), soft_cap)
+    lse = logits.logsumexp(-1)
+    nats = lse - logits.gather(-1, targets[:, None])[:, 0]
+    smooth = lse - logits.mean(-1)
+    loss = (1 - label_smoothing) * nats + label_smoothing * smooth + z_loss * lse.square()
+    return (loss * weights).sum(), (nats * weights).sum().detach()
+
+
+def fused_loss(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    weights: Tensor,
+    *,
+    soft_cap: float | None = None,
+    z_loss: float = 0.0,
+    label_smoothing: float = 0.0,
+    chunk: int = CHUNK,
+) -> tuple[Tensor, Tensor]:
+    """`(penalised sum, sum of nats)` of M tokens.
+
+    Parameters
+    ----------
+    hidden : (M, D). weight : (V, D). bias : (V,) or None. targets, weights : (M,).
+    z_loss : coefficient of the squared log-sum-exp (PaLM, arXiv:2204.02311).
+    label_smoothing : share of the target's mass that is spread evenly over the vocabulary.
+
+    Returns the sum that is differentiated, penalties included, and the plain negative log-likelihood in nats, detached.
+    """
+    return _FusedLoss.apply(hidden, weight, bias, targets, weights, soft_cap, z_loss, label_smoothing, chunk)
+
+
+class _FusedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        weights: Tensor,
+        soft_cap: float | None,
+        z_loss: float,
+        smoothing: float,
+        chunk: int,
+    ) -> tuple[Tensor, Tensor]:
+        wants = [ctx.needs_input_grad[i] for i in range(3)]
+        if torch.is_autocast_enabled(hidden.device.type):
+            kind = torch.get_autocast_dtype(hidden.device.type)
+            h, w = hidden.to(kind), weight.to(kind)
+        else:
+            h, w = hidden, weight.to(hidden.dtype)
+        exact = torch.promote_types(h.dtype, torch.float32)
+        d_hidden = torch.empty_like(h) if any(wants) else None
+        d_weight = torch.zeros_like(w, dtype=exact) if wants[1] else None
+        d_bias = torch.zeros_like(bias, dtype=exact) if wants[2] and bias is not None else None
+        loss = torch.zeros((), dtype=exact, device=h.device)
+        nats = torch.zeros_like(loss)
+        M, V = h.shape[0], w.shape[0]
+        buffer = torch.empty(min(chunk, M), V, dtype=h.dtype, device=h.device)
+        for start in range(0, M, chunk):
+            rows = slice(start, min(start + chunk, M))
+            logits = torch.mm(h[rows], w.t(), out=buffer[: rows.stop - start])
+            if bias is not None:
+                logits = logits + bias
+            logits = capped(logits.to(exact), soft_cap)
+            share = weights[rows].to(exact)
+            lse = logits.logsumexp(-1)
+            at = targets[rows][:, None]
+            own = (lse - logits.gather(-1, at)[:, 0]) * share
+            nats += own.sum()
+            loss += (1 - smoothing) * own.sum() + z_loss * (lse.square() * share).sum()
+            if smoothing:
+                loss += smoothing * ((lse - logits.mean(-1)) * share).sum()
+            if d_hidden is None:
+                continue
+            slope = None if soft_cap is None else 1 - (logits / soft_cap).square()
+            # d loss / d logits = weight * ((1 + 2 z lse) softmax - (1 - eps) onehot - eps / V)
+            grad = logits.sub_(lse[:, None]).exp_().mul_((share * (1 + 2 * z_loss * lse))[:, None])
+            grad.scatter_add_(1, at, ((smoothing - 1) * share)[:, None])
+            if smoothing:
+                grad.sub_((smoothing / V * share)[:, None])
+            if slope is not None:
+                grad.mul_(slope)
+            if d_bias is not None:
+                d_bias += grad.sum(0)
+            grad = grad.to(h.dtype)
+            torch.mm(grad, w, out=d_hidden[rows])
+            if d_weight is not None:
+                if d_weight.dtype == grad.dtype:
+                    d_weight.addmm_(grad.t(), h[rows])
+                else:
+                    d_weight += grad.t() @ h[rows]
+        ctx.gradients = (d_hidden, d_weight, d_bias)
+        ctx.kinds = (hidden.dtype, weight.dtype, None if bias is None else bias.dtype)
+        ctx.mark_non_differentiable(nats)
+        return loss, nats
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        scaled = [
+            None if gradient is None or kind is None else (gradient * d_loss).to(kind)
+            for gradient, kind in zip(ctx.gradients, ctx.kinds, strict=True)
+        ]
+        return (*scaled, None, None, None, None, None, None)

@@ -1,0 +1,82 @@
+"""The head over a vocabulary."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from bakeoff.interfaces.component import Capabilities
+from bakeoff.interfaces.context import LayerContext
+from bakeoff.interfaces.head import Head
+from bakeoff.parts.fused_loss import CHUNK, capped, fused_loss
+from bakeoff.parts.linear import Linear, linear_flops
+
+
+class Vocabulary(Head):
+    """Logits `h W^T (+ b)`, or their loss without holding them all.
+
+    Parameters
+    ----------
+    soft_cap : logits are `cap * tanh(logits / cap)` (Gemma 2, arXiv:2408.00118).
+    bias : add a learned bias (V,).
+    """
+
+    capabilities = Capabilities(
+        documents=True, padding=True, state=True, constant_state=True, bidirectional=True
+    )
+
+    def __init__(self, context: LayerContext, *, soft_cap: float | None = None, bias: bool = False):
+        super().__init__(context)
+        if soft_cap is not None and soft_cap <= 0:
+            raise ValueError(f"soft_cap is {soft_cap}; it must be positive, or null for none")
+        self.soft_cap = soft_cap
+        self.projection = Linear(context.d_model, context.vocab_size, bias=bias, role="readout")
+
+    def tie(self, embedding: nn.Parameter) -> None:
+        """Share the input embedding as W."""
+        self.projection.weight = embedding
+
+    def forward(  # type: ignore[override]
+        self,
+        hidden: Tensor,
+        targets: Tensor | None = None,
+        weights: Tensor | None = None,
+        reduce: str = "sum",
+        *,
+        z_loss: float = 0.0,
+        label_smoothing: float = 0.0,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Logits (B, T, V) of `hidden` (B, T, D); with `targets` (B, T) their loss.
+
+        `reduce` "sum": `(penalised sum, sum of nats)`, weighted by `weights` (B, T). "none": nats of each token (B, T).
+        """
+        if targets is None:
+            return capped(self.projection(hidden), self.soft_cap)
+        if reduce == "none":
+            return self._nats(hidden, targets)
+        if reduce != "sum":
+            raise ValueError(f"reduce is '{reduce}'; it is 'sum' or 'none'")
+        flat = torch.ones_like(targets, dtype=torch.float32) if weights is None else weights
+        return fused_loss(
+            hidden.flatten(0, 1),
+            self.projection.weight,
+            self.projection.bias,
+            targets.flatten(),
+            flat.flatten(),
+            soft_cap=self.soft_cap,
+            z_loss=z_loss,
+            label_smoothing=label_smoothing,
+        )
+
+    def flops(self, queries: int, keys: int) -> int:
+        """The projection, whether its matrix is shared with the embedding or not."""
+        return linear_flops(self.projection, queries)
+
+    def _nats(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        h, y = hidden.flatten(0, 1), targets.flatten()
+        pieces = []
+        for start in range(0, len(y), CHUNK):
+            logits = capped(self.projection(h[start : start + CHUNK]), self.soft_cap)
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            pieces.append(logits.logsumexp(-1) - logits.gather(-1, y[start : start + CHUNK, None])[:, 0])
+        return torch.cat(pieces).view_as(targets)
