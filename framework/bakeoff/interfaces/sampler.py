@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-import torch
 from torch import Tensor
 
 from bakeoff.interfaces.component import Component
 
 
 class Sampler(Component):
-    """Chooses the next token of each row from its logits."""
+    """Chooses the next token of each row from its logits, and of each row alone."""
 
     kind = "sampler"
 
     @abstractmethod
-    def choose(self, logits: Tensor, seen: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Next ids (B,) from `logits` (B, V); `seen` (B, V) bool marks ids that a row holds already."""
+    def choose(self, logits: Tensor, seen: Tensor, uniform: Tensor) -> Tensor:
+        """Next ids (B,) from `logits` (B, V).
+
+        `seen` (B, V) bool marks ids that a row holds already; `uniform` (B,) in [0, 1) is each row's own randomness for
+        this step, so that what a row draws does not depend on the other rows.
+        """
