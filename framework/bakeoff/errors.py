@@ -21,6 +21,4 @@ class MissingExtra(UserError):
     """An optional dependency is not installed; the message holds the pip line that adds it."""
 
     def __init__(self, what: str, extra: str):
-        super().__init__(
-            f"{what} needs an optional dependency; install it with: pip install 'bakeoff[{extra}]'"
-        )
+        super().__init__(f"{what} needs an optional dependency; install it with: pip install 'bakeoff[{extra}]'")

@@ -1,27 +1,68 @@
-"""The interfaces: all that a plugin author must read."""
+"""The interfaces: all that a plugin author must read. Names load when asked for, so that light commands stay light."""
 
-from bakeoff.interfaces.attention_op import AttentionOp
-from bakeoff.interfaces.backbone import Backbone
-from bakeoff.interfaces.block import Block
-from bakeoff.interfaces.command import Command
-from bakeoff.interfaces.component import Capabilities, Component, Reference
-from bakeoff.interfaces.context import LayerContext, Shared
-from bakeoff.interfaces.corpus import Corpus
-from bakeoff.interfaces.executor import Executor, Outcome
-from bakeoff.interfaces.feed_forward import FeedForward
-from bakeoff.interfaces.head import Head
-from bakeoff.interfaces.mixer import SequenceMixer
-from bakeoff.interfaces.norm import Norm
-from bakeoff.interfaces.objective import Objective, Statistics, Terms, TokenLosses
-from bakeoff.interfaces.page import Page
-from bakeoff.interfaces.part import Part, StatefulPart
-from bakeoff.interfaces.past import Entries, Past
-from bakeoff.interfaces.position import PositionalEncoding
-from bakeoff.interfaces.result import Result
-from bakeoff.interfaces.sampler import Sampler
-from bakeoff.interfaces.schedule import Schedule
-from bakeoff.interfaces.sequence import Need, Sequence
-from bakeoff.interfaces.tokenizer import Tokenizer
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bakeoff.interfaces.attention_op import AttentionOp
+    from bakeoff.interfaces.backbone import Backbone
+    from bakeoff.interfaces.block import Block
+    from bakeoff.interfaces.command import Command
+    from bakeoff.interfaces.component import Capabilities, Component, Reference
+    from bakeoff.interfaces.context import LayerContext, Shared
+    from bakeoff.interfaces.corpus import Corpus
+    from bakeoff.interfaces.executor import Executor, Outcome
+    from bakeoff.interfaces.feed_forward import FeedForward
+    from bakeoff.interfaces.head import Head
+    from bakeoff.interfaces.mixer import SequenceMixer
+    from bakeoff.interfaces.norm import Norm
+    from bakeoff.interfaces.objective import Objective, Statistics, Terms, TokenLosses
+    from bakeoff.interfaces.page import Page
+    from bakeoff.interfaces.part import Part, StatefulPart
+    from bakeoff.interfaces.past import Entries, Past
+    from bakeoff.interfaces.position import PositionalEncoding
+    from bakeoff.interfaces.result import Result
+    from bakeoff.interfaces.sampler import Sampler
+    from bakeoff.interfaces.schedule import Schedule
+    from bakeoff.interfaces.sequence import Need, Sequence
+    from bakeoff.interfaces.tokenizer import Tokenizer
+
+_MODULES = {
+    "AttentionOp": "attention_op",
+    "Backbone": "backbone",
+    "Block": "block",
+    "Capabilities": "component",
+    "Command": "command",
+    "Component": "component",
+    "Corpus": "corpus",
+    "Entries": "past",
+    "Executor": "executor",
+    "FeedForward": "feed_forward",
+    "Head": "head",
+    "LayerContext": "context",
+    "Need": "sequence",
+    "Norm": "norm",
+    "Objective": "objective",
+    "Outcome": "executor",
+    "Page": "page",
+    "Part": "part",
+    "Past": "past",
+    "PositionalEncoding": "position",
+    "Reference": "component",
+    "Result": "result",
+    "Sampler": "sampler",
+    "Schedule": "schedule",
+    "Sequence": "sequence",
+    "SequenceMixer": "mixer",
+    "Shared": "context",
+    "StatefulPart": "part",
+    "Statistics": "objective",
+    "Terms": "objective",
+    "TokenLosses": "objective",
+    "Tokenizer": "tokenizer",
+}
 
 __all__ = [
     "AttentionOp", "Backbone", "Block", "Capabilities", "Command", "Component", "Corpus", "Entries", "Executor",
@@ -29,3 +70,9 @@ __all__ = [
     "PositionalEncoding", "Reference", "Result", "Sampler", "Schedule", "Sequence", "SequenceMixer", "Shared",
     "StatefulPart", "Statistics", "Terms", "TokenLosses", "Tokenizer",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'bakeoff.interfaces' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"bakeoff.interfaces.{_MODULES[name]}"), name)

@@ -49,11 +49,7 @@ class Capabilities:
     def meet(self, *others: Capabilities) -> Capabilities:
         """What a composition of such parts can do: what all of them can."""
         claims = (self, *others)
-        met = {
-            f.name: all(getattr(c, f.name) for c in claims)
-            for f in fields(self)
-            if f.name != "causal_in_training"
-        }
+        met = {f.name: all(getattr(c, f.name) for c in claims) for f in fields(self) if f.name != "causal_in_training"}
         training = all(c.causal if c.causal_in_training is None else c.causal_in_training for c in claims)
         return replace(self, **met, causal_in_training=training)
 

@@ -27,3 +27,7 @@ class Corpus(Component):
     @abstractmethod
     def licence(self) -> str:
         """Under what terms the text may be used."""
+
+    def size(self) -> int | None:
+        """About how many bytes of text both splits hold, where that is known at once; for estimates of time and space."""
+        return None

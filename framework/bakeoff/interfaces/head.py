@@ -23,7 +23,7 @@ class Head(Part):
         weights: Tensor | None = None,
         reduce: str = "sum",
     ) -> Any:
-        """The answer without targets; else its loss: `reduce` "sum" gives the weighted sum, "none" one value a token."""
+        """The answer without targets; else its loss: `reduce` "sum" weighted, "none" one value a token."""
 
     def tie(self, embedding: nn.Parameter) -> None:
         """Share the (V, D) input embedding; refused where a head has no matrix of that shape."""

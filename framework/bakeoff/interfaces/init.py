@@ -74,13 +74,7 @@ def roles(module: nn.Module) -> dict[str, str]:
             if id(parameter) in seen:
                 continue
             seen.add(id(parameter))
-            by_shape = (
-                "vector"
-                if parameter.ndim < 2
-                else "embedding"
-                if isinstance(owner, nn.Embedding)
-                else "hidden"
-            )
+            by_shape = "vector" if parameter.ndim < 2 else "embedding" if isinstance(owner, nn.Embedding) else "hidden"
             found[f"{prefix}.{name}" if prefix else name] = named.get(name, by_shape)
     return found
 

@@ -28,7 +28,7 @@ class Part(nn.Module, Component):
         super().__init__()
 
     def reset_parameters(self) -> None:
-        """Fill own parameters and buffers through `init.fill`; the framework has filled all parameters by role before."""
+        """Fill own parameters and buffers through `init.fill`; what has a role has been filled by the scheme before."""
 
     def needs(self) -> Items[Need]:
         """What this part (children speak for themselves) reads from the sequence by `sequence[need]`."""

@@ -86,9 +86,7 @@ class Past:
         used = self.longest + new.index.shape[1]
         slot = torch.arange(used, device=self.length.device)[None]
         if not self.ragged and new.real is None:
-            positions = torch.cat(
-                [self.positions[:, : self.longest], new.positions.expand(self.batch, -1)], 1
-            )
+            positions = torch.cat([self.positions[:, : self.longest], new.positions.expand(self.batch, -1)], 1)
             documents = None
             if new.documents is not None:
                 documents = torch.cat([self.documents[:, : self.longest], new.documents], 1)
@@ -110,9 +108,7 @@ class Past:
         )
         after.has_documents = new.documents is not None
         if self.has_documents not in (None, after.has_documents):
-            raise ValueError(
-                "a state was begun with document ids and continued without, or the other way round"
-            )
+            raise ValueError("a state was begun with document ids and continued without, or the other way round")
         T = sequence.length
         if self.slots:
             if self.longest + T > self.capacity and self._overflows(new):

@@ -93,9 +93,7 @@ class Sequence:
         try:
             return self._derived[need]
         except KeyError:
-            raise KeyError(
-                f"{need} was not prepared: the part that reads it must declare it in `needs()`"
-            ) from None
+            raise KeyError(f"{need} was not prepared: the part that reads it must declare it in `needs()`") from None
 
     def entries(self) -> Entries:
         """Index, positions, documents and real of all keys that a growing state holds after this call, (B or 1, S)."""

@@ -72,6 +72,10 @@ class Tokenizer(Component):
         """Ids of several texts; a class with a faster way overrides this."""
         return [self.encode(text) for text in texts]
 
+    def encode_arrays(self, texts: Items[str], threads: int = 1) -> list[np.ndarray]:
+        """`encode_batch` as arrays of an unsigned type, one (n,) array a text: what a token store is filled from."""
+        return [np.asarray(ids, dtype=np.uint32) for ids in self.encode_batch(texts, threads)]
+
     def decode_bytes(self, tokens: Iterable[int]) -> bytes:
         """The bytes of a run of ids; reserved ids add nothing."""
         return b"".join(self.token_bytes(int(token)) for token in tokens)

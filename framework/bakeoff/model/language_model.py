@@ -68,9 +68,7 @@ class LanguageModel(nn.Module):
     def empty_state(self, batch: int, max_length: int | None = None) -> Any:
         """A state with nothing in it, in the parameters' dtype and on their device."""
         like = self.backbone.embedding
-        return self.backbone.empty_state(
-            batch, max_length or self.context.max_length, like.dtype, like.device
-        )
+        return self.backbone.empty_state(batch, max_length or self.context.max_length, like.dtype, like.device)
 
     def flops(self, queries: int, keys: int) -> int:
         """Forward work of one row: its last `queries` tokens, `keys` in all."""

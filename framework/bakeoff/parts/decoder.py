@@ -31,12 +31,10 @@ class DecoderState(NamedTuple):
 
 
 def layer_names(pattern: list[str] | dict[str, list[str]], depth: int, known: Mapping[str, Any]) -> list[str]:
-    """The block name of each layer: `first` once, then `repeat` (or the list itself) until `depth`, cut where it ends."""
+    """The block name of each layer: `first` once, then `repeat` (or the list itself), cut at `depth`."""
     if isinstance(pattern, dict):
         if set(pattern) - {"first", "repeat"} or not pattern.get("repeat"):
-            raise ValueError(
-                f"pattern has keys {', '.join(pattern)}; it takes `repeat` and, before it, `first`"
-            )
+            raise ValueError(f"pattern has keys {', '.join(pattern)}; it takes `repeat` and, before it, `first`")
         first, repeat = pattern.get("first", []), pattern["repeat"]
     else:
         first, repeat = [], pattern

@@ -10,6 +10,4 @@ from bakeoff.interfaces.sequence import Need
 
 def gather(module: nn.Module) -> tuple[Need, ...]:
     """The needs of all parts inside `module`, each once, in order of first mention."""
-    return tuple(
-        dict.fromkeys(need for part in module.modules() if isinstance(part, Part) for need in part.needs())
-    )
+    return tuple(dict.fromkeys(need for part in module.modules() if isinstance(part, Part) for need in part.needs()))

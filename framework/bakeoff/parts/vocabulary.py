@@ -21,9 +21,7 @@ class Vocabulary(Head):
     bias : add a learned bias (V,).
     """
 
-    capabilities = Capabilities(
-        documents=True, padding=True, state=True, constant_state=True, bidirectional=True
-    )
+    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, bidirectional=True)
 
     def __init__(self, context: LayerContext, *, soft_cap: float | None = None, bias: bool = False):
         super().__init__(context)

@@ -105,6 +105,4 @@ class ComposedBlock(Block):
     def after_step(self, statistics: Mapping[str, Tensor]) -> None:
         """Each part's own statistics, to each."""
         for name, part in self.inner.items():
-            part.after_step(
-                {k.partition(".")[2]: v for k, v in statistics.items() if k.startswith(f"{name}.")}
-            )
+            part.after_step({k.partition(".")[2]: v for k, v in statistics.items() if k.startswith(f"{name}.")})

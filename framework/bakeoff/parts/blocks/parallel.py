@@ -46,6 +46,4 @@ class Parallel(ComposedBlock):
         normed = self.norm(x)
         mixed = call("mixer", self.mixer, normed)
         other = normed if self.feed_forward_norm is None else self.feed_forward_norm(x)
-        return call.result(
-            x + self.dropout(mixed) + self.dropout(call("feed_forward", self.feed_forward, other))
-        )
+        return call.result(x + self.dropout(mixed) + self.dropout(call("feed_forward", self.feed_forward, other)))

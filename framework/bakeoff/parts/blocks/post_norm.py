@@ -15,11 +15,9 @@ from bakeoff.parts.norms import LayerNorm
 
 
 class PostNorm(ComposedBlock):
-    """`x = norm(x + mixer(x)); x = norm(x + feed_forward(x))`; a backbone of such blocks takes `norm: null` at its end."""
+    """`x = norm(x + mixer(x)); x = norm(x + feed_forward(x))`; its backbone takes `norm: null`."""
 
-    reference = Reference(
-        "Vaswani et al.", 2017, "Attention Is All You Need", "https://arxiv.org/abs/1706.03762"
-    )
+    reference = Reference("Vaswani et al.", 2017, "Attention Is All You Need", "https://arxiv.org/abs/1706.03762")
 
     def __init__(
         self,

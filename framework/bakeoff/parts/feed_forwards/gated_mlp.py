@@ -27,9 +27,7 @@ class GatedMLP(FeedForward):
     `width` is 8 D / 3 rounded up to `multiple_of` unless given.
     """
 
-    reference = Reference(
-        "Shazeer", 2020, "GLU Variants Improve Transformer", "https://arxiv.org/abs/2002.05202"
-    )
+    reference = Reference("Shazeer", 2020, "GLU Variants Improve Transformer", "https://arxiv.org/abs/2002.05202")
     capabilities = Capabilities(
         documents=True, padding=True, state=True, constant_state=True, bidirectional=True, compile=True
     )

@@ -19,9 +19,7 @@ from bakeoff.parts.linear import Linear, linear_flops
 class MLP(FeedForward):
     """`act(x W_up) W_down`; `width` is 4 D unless given."""
 
-    reference = Reference(
-        "Vaswani et al.", 2017, "Attention Is All You Need", "https://arxiv.org/abs/1706.03762"
-    )
+    reference = Reference("Vaswani et al.", 2017, "Attention Is All You Need", "https://arxiv.org/abs/1706.03762")
     capabilities = Capabilities(
         documents=True, padding=True, state=True, constant_state=True, bidirectional=True, compile=True
     )
