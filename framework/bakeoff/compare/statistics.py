@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence as Items
+from collections.abc import Mapping
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
 #: Share of intervals that cover the true value, and one minus the level at which a verdict is given.
@@ -126,7 +127,7 @@ def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
     S. Holm (1979), A simple sequentially rejective multiple test procedure. None stays None and is not counted.
     """
     known = sorted((p, name) for name, p in p_values.items() if p is not None)
-    adjusted: dict[str, float | None] = {name: None for name in p_values}
+    adjusted: dict[str, float | None] = dict.fromkeys(p_values)
     highest = 0.0
     for rank, (p, name) in enumerate(known):
         highest = max(highest, min(1.0, (len(known) - rank) * p))
