@@ -1,0 +1,61 @@
+"""Validation in bits per byte: sums over targets first, one division at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bakeoff.interfaces.objective import Objective
+from bakeoff.model.modes import evaluating
+
+
+def evaluate_bits(
+    model: nn.Module,
+    objective: Objective,
+    loader: Iterable[Mapping[str, Tensor | None]],
+    bytes_per_token: np.ndarray | None,
+    device: torch.device | str = "cpu",
+    *,
+    add_up: Callable[[Tensor], Tensor] | None = None,
+) -> dict[str, float]:
+    """Cost of the targets of all batches: `nats_per_token`, `tokens` and, where bytes are known, `bits_per_byte`.
+
+    Nats and bytes are summed over real targets in double precision, so that neither batch size, nor a short last batch,
+    nor the number of ranks changes the answer.
+
+    Parameters
+    ----------
+    bytes_per_token : (V,) bytes of text that each id stands for; None for a tokenizer that is not lossless: its ids do
+        not stand for all of the text, so no bits per byte are given.
+    add_up : adds the vector of sums up over ranks; None for one rank.
+    """
+    table = None if bytes_per_token is None else torch.as_tensor(bytes_per_token, device=device).long()
+    sums = torch.zeros(3, dtype=torch.float64)
+    with evaluating(model), evaluating(objective), torch.no_grad():
+        for batch in loader:
+            moved = {name: None if value is None else value.to(device) for name, value in batch.items()}
+            sums += _sums(model, objective, moved, table).cpu()
+    if add_up is not None:
+        sums = add_up(sums)
+    nats, tokens, size = sums.tolist()
+    if not tokens:
+        raise ValueError("validation holds no target: give it more tokens, or longer documents")
+    result = {"nats_per_token": nats / tokens, "tokens": tokens}
+    if table is not None:
+        if not size:
+            raise ValueError("the validation targets stand for no byte of text, so there are no bits per byte")
+        result["bits_per_byte"] = nats / math.log(2) / size
+    return result
+
+
+def _sums(model: nn.Module, objective: Objective, batch: Mapping[str, Tensor | None], table: Tensor | None) -> Tensor:
+    """Nats, count and bytes of the real targets of one batch, (3,) double."""
+    losses = objective.token_losses(model, batch)
+    real = losses.weights != 0
+    nats = losses.nats[real].double().sum()
+    size = torch.zeros_like(nats) if table is None else table[losses.targets[real]].sum().double()
+    return torch.stack([nats, real.sum().double(), size])
