@@ -1,0 +1,102 @@
+"""The command line: light, and kind to slips."""
+
+import subprocess
+import sys
+
+import bakeoff
+import pytest
+from bakeoff.cli.main import ORDER, main
+
+
+def run(capsys, *words):
+    code = main(list(words))
+    return code, *capsys.readouterr()
+
+
+@pytest.mark.parametrize("words", ["--help", "list"])
+def test_light_commands_import_no_torch(words):
+    code = f"""
+import sys
+from bakeoff.cli.main import main
+try:
+    main([{words!r}])
+except SystemExit:
+    pass
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    shown, warned = capsys.readouterr()
+    assert all(name in shown for name in ORDER)
+    assert warned == ""
+    assert {e.name for e in bakeoff.names("command")} == set(ORDER)
+
+
+def test_list_of_one_kind(capsys):
+    code, out, _ = run(capsys, "list", "--kind", "mixer")
+    assert code == 0
+    assert out.splitlines()[0] == "mixer"
+    assert {line.split()[0] for line in out.splitlines()[1:]} >= {"attention", "mamba2", "lstm"}
+
+
+def test_unknown_kind_is_exit_code_2(capsys):
+    code, _, err = run(capsys, "list", "--kind", "mixture")
+    assert code == 2
+    assert err.startswith("bakeoff: 'mixture' is no kind")
+    assert "Traceback" not in err
+
+
+def test_show(capsys):
+    code, out, _ = run(capsys, "show", "gated_mlp")
+    assert code == 0
+    for expected in (
+        "feed_forward",
+        "multiple_of: int = 64",
+        "capabilities: ",
+        "Shazeer (2020)",
+        "arxiv.org/abs/2002.05202",
+    ):
+        assert expected in out
+
+
+def test_show_of_an_unknown_name(capsys):
+    code, _, err = run(capsys, "show", "gated_mpl")
+    assert code == 2
+    assert "did you mean 'gated_mlp'" in err
+
+
+def test_show_every_component(capsys):
+    for entry in bakeoff.names():
+        assert main(["show", entry.name]) == 0
+    assert "required" in capsys.readouterr().out
+
+
+def test_unknown_command(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["trian"])
+    assert stop.value.code == 2
+    assert "trian" in capsys.readouterr().err
+
+
+def test_new_refuses_a_taken_name(capsys, tmp_path):
+    code, _, err = run(capsys, "new", "mixer", "attention", "--folder", str(tmp_path / "x"))
+    assert code == 2
+    assert "taken by bakeoff" in err
+
+
+@pytest.mark.parametrize("name", ["My-Idea", "1st", "_x"])
+def test_new_refuses_a_bad_name(capsys, tmp_path, name):
+    code, _, err = run(capsys, "new", "mixer", name, "--folder", str(tmp_path / "x"))
+    assert code == 2
+    assert "snake_case" in err
+
+
+def test_new_does_not_overwrite(capsys, tmp_path):
+    code, _, err = run(capsys, "new", "mixer", "my_idea", "--folder", str(tmp_path))
+    assert code == 2
+    assert "exists" in err
