@@ -1,0 +1,78 @@
+"""From sample numbers to batches: what PyTorch's DataLoader is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import numpy as np
+from torch.utils.data import Dataset, Sampler
+
+from bakeoff.data.order import sample_order
+from bakeoff.data.packing import Batch, Windows, rows
+from bakeoff.data.store import TokenStore
+
+
+class MicroBatches(Sampler[list[int]]):
+    """Sample numbers of one rank's micro-batches, without end.
+
+    Optimizer step s takes samples s * G to (s + 1) * G - 1; of those, micro-batch (accumulation a, rank r) takes the
+    ones from (a * ranks + r) * micro on. So a step sees the same samples however they are dealt out.
+    """
+
+    def __init__(self, *, global_batch: int, micro: int, first_step: int, ranks: int, rank: int):
+        self.global_batch, self.micro, self.first_step = global_batch, micro, first_step
+        self.ranks, self.rank = ranks, rank
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for step in count(self.first_step):
+            for first in range(self.rank * self.micro, self.global_batch, self.ranks * self.micro):
+                start = step * self.global_batch + first
+                yield list(range(start, start + self.micro))
+
+
+class ValidationBatches(Sampler[list[int]]):
+    """Windows of one rank's batches: each window once over all ranks, and equally many batches on each rank.
+
+    A rank for which no window is left gets a batch of one row that is all padding (window number -1), since ranks that
+    share a model must call it equally often.
+    """
+
+    def __init__(self, windows: np.ndarray, *, batch: int, ranks: int, rank: int):
+        self.windows, self.batch, self.ranks, self.rank = windows, batch, ranks, rank
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for number in range(len(self)):
+            start = (number * self.ranks + self.rank) * self.batch
+            yield self.windows[start : start + self.batch].tolist() or [-1]
+
+    def __len__(self) -> int:
+        return -(-len(self.windows) // (self.batch * self.ranks))
+
+
+class Rows(Dataset[Batch]):
+    """Rows of a split by number; a list of numbers at once gives a whole batch. A seed shuffles, None does not."""
+
+    def __init__(self, store: TokenStore, windows: Windows, *, isolate: bool, padding: int, seed: int | None = None):
+        self.store, self.windows, self.isolate, self.padding, self.seed = store, windows, isolate, padding, seed
+
+    def __getitem__(self, number: int) -> Batch:
+        return self.__getitems__([number])
+
+    def __getitems__(self, numbers: list[int]) -> Batch:
+        places = np.asarray(numbers, dtype=np.int64)
+        if self.seed is not None:
+            places = sample_order(places, self.windows.whole, self.seed)
+        starts = np.where(places < 0, self.windows.tokens, places * self.windows.length)
+        return rows(self.store, starts, self.windows.wanted, isolate=self.isolate, padding=self.padding)
+
+
+def as_it_is(batch: Any) -> Any:
+    """Collation of what is a batch already."""
+    return batch
+
+
+def spread(count: int, wanted: int) -> np.ndarray:
+    """`wanted` of the numbers 0 .. `count` - 1, evenly spread; all of them if there are no more."""
+    return np.arange(count) if wanted >= count else np.arange(wanted) * count // wanted

@@ -1,0 +1,1 @@
+"""Corpora that ship with the core."""

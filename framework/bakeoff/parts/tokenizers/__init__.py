@@ -1,0 +1,1 @@
+"""Tokenizers that ship with the core."""
