@@ -1,0 +1,7 @@
+"""State-space mixers."""
+
+from bakeoff_ssm.mamba2 import Mamba2
+
+BAKEOFF_API = 1
+
+__all__ = ["Mamba2"]

@@ -1,0 +1,177 @@
+"""A short causal convolution, channel by channel, with the state that continues it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bakeoff.interfaces import init
+from bakeoff.interfaces.component import Capabilities
+from bakeoff.interfaces.context import LayerContext
+from bakeoff.interfaces.part import StatefulPart
+from bakeoff.interfaces.result import Result
+from bakeoff.interfaces.sequence import Sequence
+from bakeoff.parts.activations import ActivationName, activation
+
+
+class ShortConvolution(StatefulPart):
+    """`y_t = f(b + sum_k w_k x_(t-k))` over the last `width` real tokens of t's document, each channel by itself.
+
+    The state is the last `width - 1` real inputs, (B, width - 1, channels); zeros stand where there were none.
+
+    Parameters
+    ----------
+    channels : C; inputs and outputs are (B, T, C).
+    width : taps, the token itself included.
+    bias : whether b is learned.
+    activation : f.
+    """
+
+    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True)
+    roles = {"weight": "vector", "bias": "vector"}  # noqa: RUF012
+
+    def __init__(
+        self,
+        context: LayerContext,
+        *,
+        channels: int,
+        width: int = 4,
+        bias: bool = True,
+        activation: ActivationName = "identity",
+    ):
+        super().__init__(context)
+        if width < 1:
+            raise ValueError(f"width is {width}; a convolution has at least 1 tap")
+        self.channels, self.width, self.activation = channels, width, activation
+        self.weight = torch.nn.Parameter(torch.empty(channels, width))
+        self.bias = torch.nn.Parameter(torch.empty(channels)) if bias else None
+
+    def reset_parameters(self) -> None:
+        """Uniform within 1/sqrt(width), the bias too."""
+        bound = self.width**-0.5
+        init.fill(self.weight, init.uniform(-bound, bound))
+        if self.bias is not None:
+            init.fill(self.bias, init.uniform(-bound, bound))
+
+    def empty_state(self, batch: int, max_length: int, dtype: Any = torch.float32, device: Any = None) -> Tensor:
+        """Zeros: taps before the first token see nothing."""
+        return torch.zeros(batch, self.width - 1, self.channels, dtype=dtype, device=device)
+
+    def forward(self, x: Tensor, sequence: Sequence, state: Tensor | None = None) -> Result:
+        """Convolve `x` (B, T, C)."""
+        if sequence.real is not None:
+            x = x * sequence.real[:, :, None].to(x.dtype)
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        y = short_convolution(x, self.weight.to(x.dtype), bias, state, sequence.segments)
+        after = None if state is None else next_tail(state, x, sequence.segments, sequence.real)
+        return Result(activation(self.activation)(y), after)
+
+    def flops(self, queries: int, keys: int) -> int:
+        """One multiply-add per tap, channel and token."""
+        return 2 * self.width * self.channels * queries
+
+
+def short_convolution(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    tail: Tensor | None = None,
+    segments: Tensor | None = None,
+) -> Tensor:
+    """Causal depthwise convolution of `x` (B, T, C) by `weight` (C, W), whose last column multiplies the token itself.
+
+    `tail` (B, W - 1, C) are the inputs before `x`. A tap sees inputs of the same segment only: `segments` (B, T) counts
+    documents that began in `x`, so that 0 is the document of the tail.
+    """
+    taps = weight.t().contiguous()
+    if bias is None:
+        bias = taps.new_zeros(taps.shape[1])
+    if tail is None:
+        return _Taps.apply(x, taps, bias, _same(segments, taps.shape[0], x.dtype))
+    tail = tail.to(x.dtype)
+    if x.shape[1] == 1:
+        if segments is not None:
+            tail = tail * (segments == 0)[:, :, None].to(x.dtype)
+        return (torch.cat([tail, x], 1) * taps).sum(1, keepdim=True) + bias
+    past = tail.shape[1]
+    if segments is not None:
+        segments = torch.nn.functional.pad(segments, (past, 0))
+    return _Taps.apply(torch.cat([tail, x], 1), taps, bias, _same(segments, taps.shape[0], x.dtype))[:, past:]
+
+
+def next_tail(tail: Tensor, x: Tensor, segments: Tensor | None = None, real: Tensor | None = None) -> Tensor:
+    """The last W - 1 inputs of `tail` (B, W - 1, C) followed by the real ones of `x`, zero before their document."""
+    B, past, C = tail.shape
+    if segments is None and real is None:
+        joined = torch.cat([tail, x[:, -past:].to(tail.dtype)], 1) if past else tail
+        return joined[:, joined.shape[1] - past :]
+    T = x.shape[1]
+    joined = torch.cat([tail, x.to(tail.dtype)], 1)
+    end = torch.full((B,), T, device=x.device)
+    if real is not None:
+        place = torch.arange(1, T + 1, device=x.device)
+        end = torch.where(real, place, 0).amax(1)
+    at = end[:, None] + torch.arange(past, device=x.device)
+    after = joined.gather(1, at[:, :, None].expand(-1, -1, C))
+    if segments is not None:
+        segment = torch.nn.functional.pad(segments, (past, 0)).gather(1, at)
+        after = after * (segment == segment[:, -1:])[:, :, None].to(after.dtype)
+    return after
+
+
+def short_convolution_naive(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    tail: Tensor | None = None,
+    segments: Tensor | None = None,
+) -> Tensor:
+    """What `short_convolution` computes, one token after the other."""
+    B, T, C = x.shape
+    W = weight.shape[1]
+    before = x.new_zeros(B, W - 1, C) if tail is None else tail.to(x.dtype)
+    joined = torch.cat([before, x], 1)
+    segment = torch.nn.functional.pad(x.new_zeros(B, T).long() if segments is None else segments, (W - 1, 0))
+    rows = []
+    for t in range(T):
+        seen = (segment[:, t : t + W] == segment[:, t + W - 1, None])[:, :, None]
+        rows.append((torch.where(seen, joined[:, t : t + W], 0) * weight.t()).sum(1))
+    y = torch.stack(rows, 1)
+    return y if bias is None else y + bias
+
+
+def _same(segments: Tensor | None, width: int, dtype: torch.dtype) -> list[Tensor] | None:
+    """For each distance k from 1 on: 1 where token t and token t - k share a segment, (B, T - k, 1)."""
+    if segments is None:
+        return None
+    pairs = [(segments[:, k:], segments[:, :-k]) for k in range(1, min(width, segments.shape[1]))]
+    return [(late == early)[:, :, None].to(dtype) for late, early in pairs]
+
+
+class _Taps(torch.autograd.Function):
+    """Shifted multiply-adds over (B, T, C), where channels lie side by side, without padding or transposing."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, taps: Tensor, bias: Tensor, same: list[Tensor] | None) -> Tensor:
+        ctx.save_for_backward(x, taps)
+        ctx.same = same
+        y = torch.addcmul(bias, x, taps[-1])
+        for k in range(1, min(taps.shape[0], x.shape[1])):
+            seen = x[:, :-k] if same is None else x[:, :-k] * same[k - 1]
+            y[:, k:].addcmul_(seen, taps[-1 - k])
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        (grad,) = grads
+        x, taps = ctx.saved_tensors
+        dx = grad * taps[-1]
+        dtaps = torch.zeros_like(taps)
+        dtaps[-1] = (x * grad).sum((0, 1))
+        for k in range(1, min(taps.shape[0], x.shape[1])):
+            late = grad[:, k:] if ctx.same is None else grad[:, k:] * ctx.same[k - 1]
+            dx[:, :-k].addcmul_(late, taps[-1 - k])
+            dtaps[-1 - k] = (x[:, :-k] * late).sum((0, 1))
+        return dx, dtaps, grad.sum((0, 1)), None

@@ -1,0 +1,184 @@
+"""Mamba-2: gated state-space mixing with one decay a head."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bakeoff.interfaces import Capabilities, LayerContext, Part, Reference, Result, Sequence, SequenceMixer, init
+from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.parts.short_convolution import ShortConvolution
+from bakeoff_ssm.ssd import ssd, ssd_step
+
+
+class Mamba2State(NamedTuple):
+    """Tails of the three convolutions (B, width - 1, channels), and the state (B, H, P, N), float32 or wider."""
+
+    x: Tensor
+    B: Tensor
+    C: Tensor
+    ssm: Tensor
+
+
+class Mamba2(SequenceMixer):
+    """A selective state-space model whose decay is one number per head and token.
+
+    With projections z, x, B, C and dt of the input; x, B and C through a short causal convolution and SiLU:
+
+        dt_t = softplus(dt_t + dt_bias)        S_t = exp(-exp(A_log) dt_t) S_(t-1) + dt_t x_t B_t^T
+        y_t = S_t C_t + D x_t                  out_t = W rmsnorm(y_t * silu(z_t))
+
+    Several tokens are computed by chunks in matrix products, a single one by the recurrence.
+
+    Parameters
+    ----------
+    expand : inner width over `d_model`.
+    state_size : N, the state that each channel has.
+    head_width : P, channels that share one decay.
+    n_groups : G, groups of heads that share B and C, and are normalised together.
+    conv_width : taps of the short convolution, the token itself included.
+    chunk : tokens that are computed as one block of masked attention, at most.
+    dt_min, dt_max : softplus(dt_bias) starts log-uniform between them.
+    A_min, A_max : exp(A_log) starts uniform between them.
+    bias : whether the projections have one.
+    conv_bias : whether the convolution has one.
+    eps : added to the mean square in the norm.
+    """
+
+    reference = Reference(
+        "Dao and Gu",
+        2024,
+        "Transformers are SSMs: Generalized Models and Efficient Algorithms Through Structured State Space Duality",
+        "https://arxiv.org/abs/2405.21060",
+    )
+    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, exact_rows=False)
+    keep_float32 = ("A_log", "dt_bias", "D")
+
+    def __init__(
+        self,
+        context: LayerContext,
+        *,
+        expand: float = 2.0,
+        state_size: int = 128,
+        head_width: int = 64,
+        n_groups: int = 1,
+        conv_width: int = 4,
+        chunk: int = 64,
+        dt_min: float = 1e-3,
+        dt_max: float = 0.1,
+        A_min: float = 1.0,
+        A_max: float = 16.0,
+        bias: bool = False,
+        conv_bias: bool = True,
+        eps: float = 1e-5,
+    ):
+        super().__init__(context)
+        inner = round(expand * context.d_model)
+        _check(inner, head_width, n_groups, chunk)
+        if not (0 < dt_min <= dt_max and 0 < A_min <= A_max):
+            raise ValueError(f"dt from {dt_min} to {dt_max} and A from {A_min} to {A_max} are not positive ranges")
+        self.inner, self.n_heads, self.head_width = inner, inner // head_width, head_width
+        self.state_size, self.n_groups, self.chunk = state_size, n_groups, chunk
+        self.dt_range, self.A_range = (dt_min, dt_max), (A_min, A_max)
+        d, shared = context.d_model, n_groups * state_size
+        self.z = Linear(d, inner, bias=bias, role="gate")
+        self.x = Linear(d, inner, bias=bias, role="input")
+        self.B = Linear(d, shared, bias=bias, role="input")
+        self.C = Linear(d, shared, bias=bias, role="input")
+        self.dt = Linear(d, self.n_heads, bias=bias, role="gate")
+        convolution = {"width": conv_width, "bias": conv_bias, "activation": "silu"}
+        self.convolve_x = ShortConvolution(context, channels=inner, **convolution)
+        self.convolve_B = ShortConvolution(context, channels=shared, **convolution)
+        self.convolve_C = ShortConvolution(context, channels=shared, **convolution)
+        self.A_log = nn.Parameter(torch.empty(self.n_heads))
+        self.dt_bias = nn.Parameter(torch.empty(self.n_heads))
+        self.D = nn.Parameter(torch.empty(self.n_heads))
+        self.norm = GatedNorm(context.child(d_model=inner), n_groups=n_groups, eps=eps)
+        self.output = Linear(inner, d, bias=bias, role="output")
+
+    def reset_parameters(self) -> None:
+        """Decay rates, step sizes and skips as published."""
+        init.fill(self.A_log, lambda shape, generator: init.uniform(*self.A_range)(shape, generator).log())
+        init.fill(self.dt_bias, self._inverse_softplus_of_dt)
+        init.fill(self.D, init.constant(1.0))
+
+    def _inverse_softplus_of_dt(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
+        low, high = self.dt_range
+        dt = init.uniform(math.log(low), math.log(high))(shape, generator).double().exp()
+        return (dt + torch.log(-torch.expm1(-dt))).float()
+
+    def empty_state(self, batch: int, max_length: int, dtype: Any = torch.float32, device: Any = None) -> Mamba2State:
+        """Zeros; the convolutions' tails in `dtype`, the state in float32 or wider."""
+        tails = (c.empty_state(batch, max_length, dtype, device) for c in self._convolutions())
+        wide = torch.promote_types(dtype, torch.float32)
+        ssm = torch.zeros(batch, self.n_heads, self.head_width, self.state_size, dtype=wide, device=device)
+        return Mamba2State(*tails, ssm)
+
+    def forward(self, x: Tensor, sequence: Sequence, state: Mamba2State | None = None) -> Result:
+        """Mix `x` (B, T, D) along T."""
+        z, dt = self.z(x), self.dt(x)
+        projected = [self.x(x), self.B(x), self.C(x)]
+        tails = [None] * 3 if state is None else state[:3]
+        mixed = [c(v, sequence, tail) for c, v, tail in zip(self._convolutions(), projected, tails, strict=True)]
+        y, ssm = self._scan(*(r.y for r in mixed), dt, sequence, None if state is None else state.ssm)
+        out = self.output(self.norm(y.flatten(2), z))
+        return Result(out, None if state is None else Mamba2State(*(r.state for r in mixed), ssm))
+
+    def _scan(
+        self, x: Tensor, B: Tensor, C: Tensor, dt: Tensor, sequence: Sequence, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        wide = torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            x, B, C, dt = x.to(wide), B.to(wide), C.to(wide), F.softplus(dt.to(wide) + self.dt_bias.to(wide))
+            if sequence.real is not None:
+                dt = dt * sequence.real[:, :, None].to(wide)
+            x = x.unflatten(2, (self.n_heads, self.head_width))
+            B, C = (t.unflatten(2, (self.n_groups, self.state_size)) for t in (B, C))
+            given = (x, dt, -self.A_log.to(wide).exp(), B, C, self.D.to(wide))
+            if state is not None and sequence.length == 1:
+                return ssd_step(*given, state, sequence.segments)
+            return ssd(*given, chunk=self.chunk, state=state, segments=sequence.segments)
+
+    def _convolutions(self) -> tuple[ShortConvolution, ...]:
+        return self.convolve_x, self.convolve_B, self.convolve_C
+
+    def flops(self, queries: int, keys: int) -> int:
+        """Projections, convolutions, and the recurrence's products: 2 P N per head each for its update and its readout.
+
+        The chunked form does about `chunk (N G + P H)` multiply-adds a token more, half of them masked, in exchange
+        for matrix products; that, decays and gates are not counted.
+        """
+        products = (self.z, self.x, self.B, self.C, self.dt, self.output)
+        linear = sum(linear_flops(layer, queries) for layer in products)
+        convolution = sum(c.flops(queries, keys) for c in self._convolutions())
+        return linear + convolution + 4 * self.inner * self.state_size * queries
+
+
+class GatedNorm(Part):
+    """`w * rmsnorm(y * silu(z))` over each of `n_groups` groups of channels."""
+
+    roles = {"weight": "vector"}  # noqa: RUF012
+
+    def __init__(self, context: LayerContext, *, n_groups: int = 1, eps: float = 1e-5):
+        super().__init__(context)
+        self.n_groups, self.eps = n_groups, eps
+        self.weight = nn.Parameter(torch.empty(context.d_model))
+
+    def forward(self, y: Tensor, z: Tensor) -> Tensor:
+        """Normalise `y` (..., D), float32 or wider, gated by `z` (..., D); the result has z's type."""
+        gated = (y * F.silu(z.to(y.dtype))).unflatten(-1, (self.n_groups, -1))
+        normed = F.rms_norm(gated, gated.shape[-1:], eps=self.eps).flatten(-2)
+        return (normed * self.weight.to(y.dtype)).to(z.dtype)
+
+
+def _check(inner: int, head_width: int, n_groups: int, chunk: int) -> None:
+    if inner % head_width:
+        raise ValueError(f"inner width {inner} (expand x d_model) is no multiple of head_width {head_width}")
+    if (inner // head_width) % n_groups:
+        raise ValueError(f"{inner // head_width} heads cannot be shared out evenly among n_groups {n_groups}")
+    if chunk < 1:
+        raise ValueError(f"chunk is {chunk}; a chunk has at least 1 token")
