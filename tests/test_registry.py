@@ -51,7 +51,8 @@ def test_listing_imports_nothing():
 
 
 def test_finding_one_imports_no_other_plugin():
-    code = "import bakeoff, sys; bakeoff.find('lstm'); assert 'bakeoff_rnn' in sys.modules and 'bakeoff_ssm' not in sys.modules"
+    loaded = "{'bakeoff_rnn', 'bakeoff_ssm'} & set(sys.modules)"
+    code = f"import bakeoff, sys; bakeoff.find('lstm'); assert {loaded} == {{'bakeoff_rnn'}}"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
