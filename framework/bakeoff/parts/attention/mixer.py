@@ -1,0 +1,170 @@
+"""Softmax attention: the model of a mixer with parameters, positions, a state and a cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from bakeoff.errors import UserError
+from bakeoff.interfaces import init
+from bakeoff.interfaces.attention_op import AttentionOp
+from bakeoff.interfaces.component import Capabilities, Reference
+from bakeoff.interfaces.context import LayerContext
+from bakeoff.interfaces.mixer import SequenceMixer
+from bakeoff.interfaces.position import PositionalEncoding
+from bakeoff.interfaces.result import Result
+from bakeoff.interfaces.sequence import Need, Sequence
+from bakeoff.parts.attention.auto import Auto
+from bakeoff.parts.attention.cache import Cache
+from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.parts.norms import RMSNorm
+
+
+class Attention(SequenceMixer):
+    """Multi-head attention; grouped with fewer key-value heads, multi-query with one; local with a window.
+
+    Parameters
+    ----------
+    n_heads : query heads, H.
+    n_kv_heads : key-value heads, K, a divisor of H (null: H); query head h reads key-value head h // (H / K).
+    head_width : channels per head, N (null: D / H).
+    window : keys that a query sees at most, itself included (null: all of the past).
+    qk_norm : RMSNorm on queries and keys before rotation: "head" over the N channels of each head, "whole" over all.
+    soft_cap : logits become `cap * tanh(logits / cap)`.
+    output_gate : multiply what the heads give by `sigmoid(gate(x))`, before the output projection.
+    sinks : one learned logit per head that takes part in the softmax and has no value.
+    bias : on the projections to queries, keys, values and gate. output_bias : on the output projection.
+    scale : what logits are multiplied by (null: 1 / sqrt(N)).
+    position : an encoding that rotates queries and keys or adds a bias to the logits; null for none.
+    op : how attention is computed.
+
+    Raises `UserError` if K does not divide H, H does not divide D (without `head_width`), the window is under 1, or
+    the position acts on embeddings only.
+    """
+
+    reference = Reference("Vaswani et al.", 2017, "Attention Is All You Need", "https://arxiv.org/abs/1706.03762")
+
+    def __init__(
+        self,
+        context: LayerContext,
+        *,
+        n_heads: int,
+        n_kv_heads: int | None = None,
+        head_width: int | None = None,
+        window: int | None = None,
+        qk_norm: Literal["head", "whole"] | None = None,
+        soft_cap: float | None = None,
+        output_gate: bool = False,
+        sinks: bool = False,
+        bias: bool = False,
+        output_bias: bool = False,
+        scale: float | None = None,
+        position: Callable[[LayerContext], PositionalEncoding] | None = None,
+        op: Callable[[LayerContext], AttentionOp] = Auto,
+    ):
+        super().__init__(context)
+        D, H, K, N = _widths(context.d_model, n_heads, n_kv_heads, head_width, window)
+        self.n_heads, self.n_kv_heads, self.head_width, self.window, self.scale = H, K, N, window, scale
+        self.query = Linear(D, H * N, bias=bias)
+        self.key = Linear(D, K * N, bias=bias)
+        self.value = Linear(D, K * N, bias=bias)
+        self.gate = Linear(D, H * N, bias=bias, role="gate") if output_gate else None
+        self.output = Linear(H * N, D, bias=output_bias, role="output")
+        self.sinks = nn.Parameter(torch.empty(H)) if sinks else None
+        self.qk_norm = qk_norm
+        if qk_norm is not None:
+            self.query_norm = RMSNorm(context.child(d_model=N if qk_norm == "head" else H * N))
+            self.key_norm = RMSNorm(context.child(d_model=N if qk_norm == "head" else K * N))
+        inner = context.child(n_heads=H, n_kv_heads=K, head_width=N, window=window, soft_cap=soft_cap)
+        self.position = None if position is None else _on_attention(position(inner))
+        self.op = op(inner)
+        self.cache = Cache(window)
+        claims = Capabilities(documents=True, padding=True, state=True, bidirectional=True, compile=True)
+        self.capabilities = replace(claims.meet(self.op.capabilities), constant_state=window is not None)
+
+    def reset_parameters(self) -> None:
+        """Sinks of zero; the projections are filled by role."""
+        if self.sinks is not None:
+            init.fill(self.sinks, init.constant(0.0))
+
+    def needs(self) -> tuple[Need, ...]:
+        """Where the state is written."""
+        return self.cache.needs
+
+    def forward(self, x: Tensor, sequence: Sequence, state: Any = None) -> Result:
+        """(B, T, D) -> (B, T, D)."""
+        q, k, v = self._project(x)  # (B, T, H, N), (B, T, K, N) twice
+        if self.position is not None:
+            q, k = self.position.rotate(q, k, sequence)
+        values, state, rolling = self.cache.extend(state, {"k": k, "v": v}, sequence)  # (B, S, K, N) each
+        bias = None if self.position is None else self.position.bias(sequence, rolling)
+        out, _ = self.op(
+            q, values["k"], values["v"], sequence, rolling=rolling, scale=self.scale, bias=bias, sinks=self.sinks
+        )
+        out = out.flatten(2)  # (B, T, H N)
+        if self.gate is not None:
+            out = out * torch.sigmoid(self.gate(x))
+        return Result(self.output(out), state)
+
+    def empty_state(
+        self,
+        batch: int,
+        max_length: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> Any:
+        """Keys and values of no tokens: (B, slots, K, N) each, `slots` the smaller of `max_length` and the window."""
+        shape = (self.n_kv_heads, self.head_width)
+        return self.cache.empty({"k": shape, "v": shape}, batch, max_length, dtype, device)
+
+    def flops(self, queries: int, keys: int) -> int:
+        """The projections, and 4 N H a visible pair: queries by keys, and weights by values."""
+        past = keys - queries
+        reach = keys if self.window is None else min(self.window, keys)
+        growing = max(0, min(queries, reach - past))  # queries that see all that came before them
+        pairs = growing * past + growing * (growing + 1) // 2 + (queries - growing) * reach
+        layers = (self.query, self.key, self.value, self.gate, self.output)
+        products = sum(linear_flops(layer, queries) for layer in layers)
+        return products + 4 * self.head_width * self.n_heads * pairs
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = self.query(x), self.key(x), self.value(x)
+        if self.qk_norm == "whole":
+            q, k = self.query_norm(q), self.key_norm(k)
+        q, k, v = (y.unflatten(-1, (-1, self.head_width)) for y in (q, k, v))
+        if self.qk_norm == "head":
+            q, k = self.query_norm(q), self.key_norm(k)
+        return q, k, v
+
+
+def _widths(
+    d_model: int, n_heads: int, n_kv_heads: int | None, head_width: int | None, window: int | None
+) -> tuple[int, int, int, int]:
+    """D, H, K, N, checked."""
+    kv_heads = n_heads if n_kv_heads is None else n_kv_heads
+    for name, value in (("n_heads", n_heads), ("n_kv_heads", kv_heads), ("head_width", head_width), ("window", window)):
+        if value is not None and value < 1:
+            raise UserError(
+                f"attention: {name} is {value}; it must be at least 1"
+                + (", or null for all keys" if name == "window" else "")
+            )
+    if n_heads % kv_heads:
+        raise UserError(f"attention: n_heads is {n_heads} and n_kv_heads {kv_heads}; n_kv_heads must divide n_heads")
+    if head_width is None and d_model % n_heads:
+        raise UserError(
+            f"attention: n_heads is {n_heads} and d_model {d_model}; n_heads must divide d_model, or give head_width"
+        )
+    return d_model, n_heads, kv_heads, d_model // n_heads if head_width is None else head_width
+
+
+def _on_attention(position: PositionalEncoding) -> PositionalEncoding:
+    if not position.hooks & {"rotate", "bias"}:
+        raise UserError(
+            f"attention.position: {type(position).__name__} acts on embeddings, not on attention; "
+            "give it to the model, as in model.position"
+        )
+    return position
