@@ -59,3 +59,90 @@ def toys(tmp_path, monkeypatch):
         return path
 
     return Local, folder
+
+
+@pytest.fixture
+def made_up():
+    """Plan and trials of a comparison that never ran: see `make_up`."""
+    return make_up
+
+
+def make_up(quality=None, seeds=(0, 1, 2), tuned=True):
+    """(plan, trials): arms with a level of bits per byte each, a seed effect that all share, and a failed trial."""
+    quality = quality or {
+        "attention": 2.214,
+        "sliding_window": 2.212,
+        "mamba2": 2.152,
+        "hybrid": 2.131,
+        "window_of_4": 2.493,
+    }
+    arms = [_facts(i, name) for i, name in enumerate(quality)]
+    trials = [_trial(i, name, level, seed, tuned) for seed in seeds for i, (name, level) in enumerate(quality.items())]
+    plan = {
+        "name": "made up",
+        "description": "which mixer",
+        "baseline": next(iter(quality)),
+        "arms": arms,
+        "seeds": list(seeds),
+        "match": {"by": "parameters", "within": 0.02, "adjust": "feed_forward.width"},
+        "budget": {"tokens": 4_915_200, "asked": 5_000_000},
+        "tuning": {"grid": {"optimizer.lr": [1e-3, 3e-3]}, "seed": 3} if tuned else None,
+        "measures": ["validation", "throughput", "decode", "memory"],
+        "data": {"corpus": "sotu", "fingerprint": "0123456789ab", "tokenizer": "bpe, 2048 ids"},
+        "executor": {"use": "local", "slots": 1, "threads": 2},
+        "environment": {"bakeoff": "0.1.0", "torch": "2.13.0", "python": "3.11.7", "processor": "two cores"},
+        "command": "bakeoff compare recipes/made_up.yaml",
+        "code": "c0de",
+        "notes": ["5000000 tokens are no multiple of 16384 a step: 300 steps, 4915200 tokens."],
+        "trials": [t.name for t in trials],
+    }
+    return plan, trials
+
+
+def _facts(i, name):
+    return {
+        "name": name,
+        "steps": 300,
+        "tokens": 4_915_200,
+        "parameters": 1_243_520 + 4096 * i,
+        "parameters_without_embedding": 981_376 + 4096 * i,
+        "flops_per_token": 2_400_000 + 150_000 * i,
+        "state_bytes": 65_536 * (9 - i),
+        "matched": {"knob": "feed_forward.width", "value": 344 + 8 * i, "by": "parameters", "target": 981_376,
+                    "reached": 981_376 + 4096 * i, "error": 4096 * i / 981_376},
+        "refused": None,
+        "tokenizer": "bpe-2048",
+        "tree": {"model": {"d_model": 128, "blocks": {"layer": {"mixer": {"use": "mamba2", "d_state": 64} if i == 2
+                 else {"use": "attention", "window": None if i == 0 else 4 * i}}}}, "optimizer": {"lr": 1e-3}},
+    }  # fmt: skip
+
+
+def _trial(i, name, level, seed, tuned):
+    import random
+
+    from bakeoff.compare.store import Record
+
+    draw = random.Random(f"{name}{seed}")
+    bits = level + 0.02 * seed + draw.gauss(0.0, 0.004)
+    curve = [
+        {
+            "step": step,
+            "tokens": 16384 * step,
+            "seconds": step * (0.06 + 0.01 * i),
+            "flops": 3 * 16384 * step * (2_400_000 + 150_000 * i),
+            "loss": (bits + 6.0 * (step + 1) ** -0.7 + draw.gauss(0.0, 0.02)) * 2.1,
+            "bits_per_byte": bits + 6.0 * (step + 1) ** -0.7 - 6.0 * 301**-0.7 if step % 50 == 0 else None,
+        }
+        for step in range(10, 301, 10)
+    ]
+    measures = {
+        "validation.bits_per_byte": bits,
+        "validation.nats_per_token": bits * 2.1,
+        "validation.tokens": 100_000.0,
+        "throughput.tokens_per_second": 41_000.0 - 4_300 * i + 100 * seed,
+        "decode.tokens_per_second": 510.0 + 90 * i + seed,
+        "memory.peak_bytes": (310 + 40 * i) * 2.0**20,
+    }
+    result = {"measures": measures, "curve": curve, "seconds": 21.5 + i, "code": ["c0de"]}
+    point = {"optimizer.lr": 1e-3} if tuned else {}
+    return Record(f"{name}-seed{seed}-abcdef", name, seed, "run", point, "done", None, result)

@@ -4,7 +4,7 @@ import sqlite3
 import threading
 
 import pytest
-from bakeoff.compare.store import Record, Store, only_one, write_whole
+from bakeoff.compare.store import Record, Store, only_one
 from bakeoff.errors import UserError
 
 FIRST = Record("attention-0-abc", "attention", 0, "run", {"optimizer.lr": 1e-3}, "waiting")
@@ -86,11 +86,3 @@ def test_lock_of_a_dead_process_is_free(tmp_path):
     process.join()
     with only_one(tmp_path, lambda message: pytest.fail(message)):
         pass
-
-
-def test_file_is_replaced_whole(tmp_path):
-    path = tmp_path / "result.json"
-    write_whole(path, "first")
-    write_whole(path, "second")
-    assert path.read_text() == "second"
-    assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
