@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from bakeoff.model import machine
+
+CORE = "processor\t: {i}\nvendor_id\t: AuthenticAMD\ncpu MHz\t\t: {mhz}\nphysical id\t: 0\ncore id\t\t: {core}\nflags\t\t: {flags}\n"
+
+
+def cpuinfo(flags: str, cores: list[int], mhz: float = 2500.0) -> str:
+    return "\n".join(CORE.format(i=i, mhz=mhz, core=core, flags=flags) for i, core in enumerate(cores))
+
+
+def test_a_promise_is_cores_times_clock_times_operations_a_cycle():
+    assert machine.cpu_promise(cpuinfo("sse2 avx avx2 fma", [0, 1]), 2).flops == 2 * 2.5e9 * 32
+    assert machine.cpu_promise(cpuinfo("sse2 avx avx2 fma avx512f", [0, 1]), 1).flops == 2.5e9 * 64
+    assert "estimate" in machine.cpu_promise(cpuinfo("sse2", [0]), 1).source
+
+
+def test_threads_of_one_core_count_once():
+    assert machine.cpu_promise(cpuinfo("fma", [0, 0, 1, 1]), 4).flops == 2 * 2.5e9 * 32
+
+
+@pytest.mark.parametrize("text", ["", "processor: 0\n", cpuinfo("mmx", [0])])
+def test_what_is_not_known_is_not_invented(text: str):
+    promise = machine.cpu_promise(text, 1)
+    assert promise.flops is None
+    assert promise.source
+
+
+def test_measurements_are_plausible_and_made_once(monkeypatch: pytest.MonkeyPatch):
+    peak = machine.measured_peak()
+    assert 1e9 < peak < 1e14
+    assert 1e8 < machine.measured_bandwidth() < 1e13
+    monkeypatch.setattr(machine, "best_time", lambda *_: pytest.fail("measured again"))
+    assert machine.measured_peak("cpu", torch.float32) == peak
