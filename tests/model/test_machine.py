@@ -4,16 +4,20 @@ import pytest
 import torch
 from bakeoff.model import machine
 
-CORE = "processor\t: {i}\nvendor_id\t: AuthenticAMD\ncpu MHz\t\t: {mhz}\nphysical id\t: 0\ncore id\t\t: {core}\nflags\t\t: {flags}\n"
 
-
-def cpuinfo(flags: str, cores: list[int], mhz: float = 2500.0) -> str:
-    return "\n".join(CORE.format(i=i, mhz=mhz, core=core, flags=flags) for i, core in enumerate(cores))
+def cpuinfo(flags: str, cores: list[int], vendor: str = "GenuineIntel", family: int = 6) -> str:
+    lines = []
+    for i, core in enumerate(cores):
+        lines += [f"processor\t: {i}", f"vendor_id\t: {vendor}", f"cpu family\t: {family}", "cpu MHz\t\t: 2500.000"]
+        lines += ["physical id\t: 0", f"core id\t\t: {core}", f"flags\t\t: {flags}", ""]
+    return "\n".join(lines)
 
 
 def test_a_promise_is_cores_times_clock_times_operations_a_cycle():
     assert machine.cpu_promise(cpuinfo("sse2 avx avx2 fma", [0, 1]), 2).flops == 2 * 2.5e9 * 32
     assert machine.cpu_promise(cpuinfo("sse2 avx avx2 fma avx512f", [0, 1]), 1).flops == 2.5e9 * 64
+    assert machine.cpu_promise(cpuinfo("avx fma avx512f", [0], "AuthenticAMD", 25), 1).flops == 2.5e9 * 32
+    assert machine.cpu_promise(cpuinfo("avx fma avx512f", [0], "AuthenticAMD", 26), 1).flops == 2.5e9 * 64
     assert "estimate" in machine.cpu_promise(cpuinfo("sse2", [0]), 1).source
 
 

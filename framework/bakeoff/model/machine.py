@@ -78,6 +78,8 @@ def cpu_promise(cpuinfo: str, threads: int) -> Promise:
         fields.setdefault(key.strip().lower(), []).append(value.strip())
     flags = set(" ".join(fields.get("flags", fields.get("features", []))[:1]).split())
     unit = next((name for name in _PER_CYCLE if name in flags), None)
+    if unit == "avx512f" and "AuthenticAMD" in fields.get("vendor_id", []) and "25" in fields.get("cpu family", []):
+        unit = "fma"  # Zen 4 runs a 512-bit instruction as two of 256 bits
     clock = max((float(mhz) for mhz in fields.get("cpu mhz", [])), default=None)
     if unit is None or clock is None:
         return Promise(None, None, "/proc/cpuinfo names no clock or no vector unit that is known")
