@@ -1,0 +1,54 @@
+"""Components of the kit's size, from the arguments that a class gives as its `examples`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bakeoff.interfaces.context import LayerContext
+from bakeoff.interfaces.part import Part
+from bakeoff.registry import find
+
+#: Where parts are built: small enough to be quick, with room for every head count that is a power of two.
+D_MODEL = 16
+VOCABULARY = 64
+MAX_LENGTH = 192
+
+
+def context(**known: Any) -> LayerContext:
+    """The context that parts are built in."""
+    size = {"d_model": D_MODEL, "vocab_size": VOCABULARY, "max_length": MAX_LENGTH, "depth": 2}
+    heads = {"n_heads": 4, "n_kv_heads": 4, "head_width": 4}
+    return LayerContext(**size | heads | known)
+
+
+def built(cls: Callable[..., Any], arguments: Mapping[str, Any], place: LayerContext | None = None) -> Any:
+    """The component with these arguments: a part in `place` (default: the kit's), anything else by itself."""
+    filled = {name: resolved(value) for name, value in arguments.items()}
+    if takes_context(cls):
+        return cls(place or context(), **filled)
+    return cls(**filled)
+
+
+def resolved(value: Any) -> Any:
+    """The value of an argument: `{use: NAME, …}` becomes a factory of that component, at every depth."""
+    if isinstance(value, Mapping):
+        if "use" not in value:
+            return {key: resolved(inner) for key, inner in value.items()}
+        cls = find(value["use"])
+        inner = {key: argument for key, argument in value.items() if key != "use"}
+        if takes_context(cls):
+            return lambda place: built(cls, inner, place)
+        return built(cls, inner)
+    if isinstance(value, list):
+        return [resolved(inner) for inner in value]
+    return value
+
+
+def takes_context(cls: Callable[..., Any]) -> bool:
+    """Whether a class, or a factory, is called with a `LayerContext`."""
+    if isinstance(cls, type):
+        return issubclass(cls, Part)
+    first = next(iter(inspect.signature(cls).parameters.values()), None)
+    return first is not None and first.kind in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD)

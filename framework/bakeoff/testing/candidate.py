@@ -1,0 +1,50 @@
+"""One component with one set of arguments, as the laws see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from bakeoff.interfaces.backbone import Backbone
+from bakeoff.interfaces.context import LayerContext
+from bakeoff.interfaces.init import initialise
+from bakeoff.testing.build import built, context
+from bakeoff.testing.subject import BackboneSubject, Subject, jitter
+
+
+class Candidate:
+    """A component that is built anew as often as a law wants.
+
+    Attributes
+    ----------
+    make : the class, or a factory, that is called with the arguments (and before them, for parts, a context).
+    arguments : as they would stand in a recipe.
+    """
+
+    def __init__(self, make: Callable[..., Any], kind: str, arguments: Mapping[str, Any], seed: int = 0):
+        self.make, self.kind, self.arguments, self.seed = make, kind, arguments, seed
+
+    def build(self, place: LayerContext | None = None) -> Any:
+        """A new one, its parameters not filled."""
+        return built(self.make, self.arguments, place)
+
+    def filled(self, place: LayerContext | None = None, *, jittered: bool = True) -> Any:
+        """A new one, initialised; `jittered` moves every value a little, so that zeros hide nothing."""
+        module = self.build(place)
+        initialise(module, seed=self.seed, depth=(place or context()).depth)
+        if jittered:
+            jitter(module, self.seed)
+        return module.eval()
+
+    @cached_property
+    def subject(self) -> Subject:
+        """The component as a map of batches; for kinds that are one."""
+        module = self.filled()
+        return (BackboneSubject if isinstance(module, Backbone) else Subject)(module, context(), seed=self.seed)
+
+    def generator(self) -> torch.Generator:
+        """A fresh generator with the candidate's seed."""
+        return torch.Generator().manual_seed(self.seed)

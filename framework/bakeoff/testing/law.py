@@ -1,0 +1,106 @@
+"""What a law is: a function that returns if it is kept and raises `Broken`, `NotClaimed` or `NotApplicable` if not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from bakeoff.testing.candidate import Candidate
+    from bakeoff.testing.subject import Subject
+
+#: Seconds that the search for a smaller input may take, once a law is known to be broken.
+SEARCH_SECONDS = 2.0
+
+#: Kinds that map (B, T, D) along a sequence.
+SEQUENCE_KINDS = ("mixer", "feed_forward", "block", "backbone")
+#: Kinds that are modules.
+PART_KINDS = (*SEQUENCE_KINDS, "attention_op", "position", "norm", "head")
+
+C = TypeVar("C")
+
+
+class Broken(Exception):
+    """The law is broken; the message names the mode and the smallest input that shows it."""
+
+
+class NotClaimed(Exception):
+    """The class does not promise this; the message names the capability."""
+
+
+class NotApplicable(Exception):
+    """There is nothing to test; the message says why."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """One law: its number in the documentation (None for a check of one kind alone), name, and test."""
+
+    number: int | None
+    name: str
+    kinds: frozenset[str]
+    test: Callable[[Candidate], None]
+    slow: bool = False
+
+
+LAWS: list[Law] = []
+
+
+def law(number: int | None, name: str, *kinds: str, slow: bool = False) -> Callable[[C], C]:
+    """Register a test of the kit for components of `kinds`."""
+
+    def wrap(test: C) -> C:
+        LAWS.append(Law(number, name, frozenset(kinds), test, slow))  # type: ignore[arg-type]
+        return test
+
+    return wrap
+
+
+def sequence_law(
+    number: int | None, name: str, *, slow: bool = False
+) -> Callable[[Callable[[Subject], None]], Callable]:
+    """Register a test of mixers, feed-forwards, blocks and backbones, called with the `Subject`."""
+
+    def wrap(test: C) -> C:
+        law(number, name, *SEQUENCE_KINDS, slow=slow)(lambda candidate: test(candidate.subject))  # type: ignore[operator]
+        return test
+
+    return wrap
+
+
+def laws_for(kind: str, wanted: Iterable[int | str] | None, *, slow: bool) -> list[Law]:
+    """Laws of a kind, all or those `wanted` by number or name, those without a number first.
+
+    Raises `ValueError` if a wanted law does not exist.
+    """
+    known = {name for law_ in LAWS for name in (law_.name, law_.number)}
+    chosen = None if wanted is None else list(wanted)
+    for name in chosen or ():
+        if name not in known:
+            raise ValueError(f"no law is called {name!r}; laws: {', '.join(sorted({law_.name for law_ in LAWS}))}")
+    found = [
+        law_
+        for law_ in LAWS
+        if kind in law_.kinds
+        and (slow or not law_.slow)
+        and (chosen is None or law_.name in chosen or law_.number in chosen)
+    ]
+    return sorted(found, key=lambda law_: law_.number or 0)
+
+
+def first_slip(shows: Callable[..., str | None], cases: Iterable[tuple]) -> str | None:
+    """The message of the first case that shows a slip, or None."""
+    return next((message for case in cases if (message := shows(*case)) is not None), None)
+
+
+def hold(mode: str, shows: Callable[..., str | None], cases: Iterable[tuple], smaller: Iterable[tuple]) -> None:
+    """Raise `Broken` if one of `cases` shows a slip, with the first that one of `smaller`, smallest first, shows."""
+    found = first_slip(shows, cases)
+    if found is None:
+        return
+    deadline = time.monotonic() + SEARCH_SECONDS
+    in_time = takewhile(lambda _: time.monotonic() < deadline, smaller)
+    raise Broken(f"{mode}: {first_slip(shows, in_time) or found}")

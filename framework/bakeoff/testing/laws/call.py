@@ -1,0 +1,92 @@
+"""The call: what goes in and comes out of `forward`, and that nothing else changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from bakeoff.errors import CapabilityError
+from bakeoff.interfaces.result import Result
+from bakeoff.testing.law import Broken, sequence_law
+from bakeoff.testing.subject import MODES, Subject, first_place, moved
+
+_PLAIN = (int, float, str, bool, type(None))
+
+
+@sequence_law(None, "call")
+def call(subject: Subject) -> None:
+    """(B, T, D) in, the same shape and dtype out; a state out if and only if one goes in; no side effects."""
+    for mode in MODES:
+        with subject.mode(mode):
+            for T in (1, 5):
+                _shapes(subject, f"{mode}, B=2, T={T}", T)
+                _side_effects(subject, f"{mode}, B=2, T={T}", T)
+    _randomness(subject)
+
+
+def _shapes(subject: Subject, told: str, T: int) -> None:
+    batch = subject.batch(2, T)
+    with torch.no_grad():
+        result = subject.call(batch.x, subject.sequence(batch))
+        if not isinstance(result, Result):
+            raise Broken(f"{told}: forward returns {type(result).__name__}, not Result(y)")
+        if result.y.shape != batch.x.shape or result.y.dtype != batch.x.dtype:
+            raise Broken(f"{told}: x is {_described(batch.x)}, y is {_described(result.y)}")
+        if result.state is not None:
+            raise Broken(f"{told}: forward returns a state, but none was given")
+        try:
+            held = subject.begin(2, T)
+        except CapabilityError:
+            if subject.claims.state:
+                raise Broken(f"{told}: claims `state`, but empty_state refuses") from None
+            return
+        if subject.call(batch.x, subject.sequence(batch, held), held).state is None:
+            raise Broken(f"{told}: a state was given, but forward returns none")
+
+
+def _side_effects(subject: Subject, told: str, T: int) -> None:
+    batch = subject.batch(2, T)
+    before, held_x = _snapshot(subject.module), batch.x.clone()
+    values = {name: tensor.clone() for name, tensor in _tensors(subject.module)}
+    first = subject.run(batch).y
+    for name, tensor in _tensors(subject.module):
+        if name not in values or not torch.equal(values[name], tensor):
+            raise Broken(f"{told}: forward changed '{name}'; what updates after a step does so in after_step")
+    for name, value in _snapshot(subject.module).items():
+        if name not in before or before[name] != value:
+            raise Broken(f"{told}: forward set the attribute '{name}'; what is derived once is a need, or memory")
+    if not torch.equal(batch.x, held_x):
+        raise Broken(f"{told}: forward wrote into its input")
+    place = first_place(moved(first, subject.run(batch).y, 0.0))
+    if place is not None:
+        raise Broken(f"{told}: a second call with the same input and noise moved output {place.t} by {place.by}")
+
+
+def _randomness(subject: Subject) -> None:
+    batch = subject.batch(2, 5)
+    with subject.mode("evaluation"), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        before = torch.get_rng_state()
+        subject.call(batch.x, subject.sequence(batch))
+        if not torch.equal(before, torch.get_rng_state()):
+            raise Broken("evaluation, B=2, T=5: forward draws from the global random generator")
+
+
+def _described(tensor: torch.Tensor) -> str:
+    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from module.named_parameters()
+    yield from module.named_buffers()
+
+
+def _snapshot(module: nn.Module) -> dict[str, Any]:
+    """What stands in the attributes of every module: plain values as they are, anything else by identity."""
+    return {
+        f"{prefix}.{name}" if prefix else name: value if isinstance(value, _PLAIN) else id(value)
+        for prefix, inner in module.named_modules()
+        for name, value in vars(inner).items()
+    }

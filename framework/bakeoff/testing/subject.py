@@ -1,0 +1,301 @@
+"""The part under test: built small, in float64 where it can, called in a given mode with fixed noise."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from bakeoff.interfaces.component import Capabilities
+from bakeoff.interfaces.context import LayerContext
+from bakeoff.interfaces.part import StatefulPart
+from bakeoff.interfaces.past import Past
+from bakeoff.interfaces.sequence import Sequence
+from bakeoff.interfaces.state import fork, select
+from bakeoff.parts.needs import gather
+
+MODES = ("evaluation", "training")
+
+#: Attributes whose numbers are lengths at which something changes along the sequence.
+_LENGTHS = re.compile(r"chunk|window|block|kernel|conv|segment|patch")
+#: A chunk that no attribute tells of is looked for at this length.
+_USUAL_CHUNK = 64
+_LONGEST = 128
+
+
+class Held(NamedTuple):
+    """A state, and the past that it holds; None for a backbone, whose state has its own."""
+
+    state: Any
+    past: Past | None
+
+    def select(self, rows: Tensor) -> Held:
+        """Of some rows, in the order given."""
+        return Held(select(self.state, rows), select(self.past, rows))
+
+    def fork(self) -> Held:
+        """A copy that can go another way."""
+        return Held(fork(self.state), fork(self.past))
+
+
+class Run(NamedTuple):
+    """What one call gave."""
+
+    y: Tensor
+    aux: Mapping[str, Tensor]
+    held: Held | None
+
+
+class Place(NamedTuple):
+    """Where, and by how much, two results differ."""
+
+    row: int
+    t: int
+    by: str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The input of one call: `x` (B, T, D), `tokens`, `documents`, `real` (B, T)."""
+
+    x: Tensor
+    tokens: Tensor
+    documents: Tensor | None = None
+    real: Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        return self.x.shape[1]
+
+    def select(self, rows: Tensor) -> Batch:
+        """Some rows, in the order given."""
+        return Batch(*(None if t is None else t[rows] for t in self._tensors))  # type: ignore[arg-type]
+
+    def then(self, more: Batch) -> Batch:
+        """These tokens and, after them, more."""
+        pairs = zip(self._tensors, more._tensors, strict=True)
+        return Batch(*(None if a is None or b is None else torch.cat([a, b], 1) for a, b in pairs))  # type: ignore[arg-type]
+
+    @property
+    def _tensors(self) -> tuple[Tensor | None, ...]:
+        return self.x, self.tokens, self.documents, self.real
+
+    def cut(self, places: slice, rows: slice = slice(None)) -> Batch:
+        """Some places of some rows."""
+        return Batch(*(None if t is None else t[rows, places] for t in self._tensors))  # type: ignore[arg-type]
+
+    def changed(self, where: Tensor) -> Batch:
+        """Other values, and other tokens, where `where` (B, T) is True."""
+        other = torch.where(where[..., None], 1.5 - 2 * self.x.detach().flip(-1), self.x)
+        return replace(self, x=other, tokens=torch.where(where, self.tokens ^ 1, self.tokens))
+
+
+class _Quiet(TorchFunctionMode):
+    """Dropout that drops nothing."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if function in (torch.dropout, nn.functional.dropout):
+            return args[0] if args else kwargs["input"]
+        if function is nn.functional.scaled_dot_product_attention:
+            args = args if len(args) < 5 else (*args[:4], 0.0, *args[5:])
+            kwargs |= {} if len(args) > 4 else {"dropout_p": 0.0}
+        return function(*args, **kwargs)
+
+
+class Subject:
+    """A part as a map of batches.
+
+    Attributes
+    ----------
+    module : the part, in float64 where its mathematics allows, its values jittered so that zeros hide nothing.
+    claims : its capabilities.
+    tolerance : what two ways to the same number may differ by, relative to the largest.
+    """
+
+    def __init__(self, module: StatefulPart, place: LayerContext, *, seed: int = 0, double: bool = True):
+        self.module, self.place, self.seed = module, place, seed
+        self.claims: Capabilities = module.capabilities
+        self.needs = gather(module)
+        self.dtype, self.tolerance = torch.float32, 1e-4
+        if double and self._runs_in_double():
+            self.dtype, self.tolerance = torch.float64, 1e-6
+
+    def _runs_in_double(self) -> bool:
+        single = copy.deepcopy(self.module.state_dict())
+        self.module.double()
+        try:
+            with torch.no_grad():
+                self.dtype = torch.float64
+                self.run(self.batch(1, 2))
+        except RuntimeError:
+            self.module.float()
+            self.module.load_state_dict(single)
+            return False
+        return True
+
+    @contextmanager
+    def mode(self, mode: str, *, quiet: bool = False) -> Iterator[None]:
+        """Training or evaluation; `quiet` takes dropout away, for calls of different shapes."""
+        self.module.train(mode == "training")
+        try:
+            if quiet:
+                with _Quiet():
+                    yield
+            else:
+                yield
+        finally:
+            self.module.eval()
+
+    def causal(self, mode: str) -> bool:
+        """What the class claims for this mode."""
+        training = self.claims.causal_in_training
+        return training if mode == "training" and training is not None else self.claims.causal
+
+    def batch(self, B: int, T: int, **places: Tensor | None) -> Batch:
+        """Random inputs (B, T, D), the same for the same shape."""
+        generator = torch.Generator().manual_seed(self.seed)
+        x = torch.randn(B, T, self.place.d_model, generator=generator, dtype=torch.float64).to(self.dtype)
+        return Batch(x, torch.randint(self.place.vocab_size // 2 * 2, (B, T), generator=generator), **places)
+
+    def begin(self, rows: int, length: int, dtype: torch.dtype | None = None) -> Held:
+        """An empty state for `length` tokens, in the layout of the gradient mode."""
+        return Held(self.module.empty_state(rows, length, dtype or self.dtype), Past(rows, length))
+
+    def run(self, batch: Batch, held: Held | None = None, **visibility: Any) -> Run:
+        """One call, with the same noise every time."""
+        sequence = self.sequence(batch, held, **visibility)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            result = self.call(batch.x, sequence, held)
+        return Run(result.y, result.aux, None if held is None else self._after(result.state, held, sequence))
+
+    def sequence(self, batch: Batch, held: Held | None = None, **visibility: Any) -> Sequence:
+        """What the part is told of a batch."""
+        past = None if held is None else self._past(held)
+        return Sequence(batch.tokens, documents=batch.documents, real=batch.real, past=past, **visibility)
+
+    def run_split(self, batch: Batch, lengths: list[int], held: Held | None = None) -> Run:
+        """The same tokens in consecutive calls of the given lengths, through the state; aux is added up."""
+        held = held or self.begin(batch.x.shape[0], batch.length)
+        ys: list[Tensor] = []
+        aux: dict[str, Tensor] = {}
+        start = 0
+        for length in lengths:
+            y, extra, held = self.run(batch.cut(slice(start, start + length)), held)
+            ys.append(y)
+            aux = {key: value + aux[key] if aux else value for key, value in extra.items()}
+            start += length
+        return Run(torch.cat(ys, 1), aux, held)
+
+    def held(self, batch: Batch, length: int) -> Held:
+        """What a state made for `length` tokens holds after the batch."""
+        held = self.run(batch, self.begin(len(batch.x), length)).held
+        assert held is not None
+        return held
+
+    def _past(self, held: Held) -> Past | None:
+        return held.past
+
+    def _after(self, state: Any, before: Held, sequence: Sequence) -> Held:
+        assert before.past is not None
+        return Held(state, before.past.advance(sequence))
+
+    def call(self, x: Tensor, sequence: Sequence, held: Held | None = None) -> Any:
+        """What `forward` returns."""
+        return self.module(x, sequence.prepare(self.needs), None if held is None else held.state)
+
+    def changed(self, before: Tensor, after: Tensor, among: Tensor | None = None) -> Place | None:
+        """The first place, of those `among` (B, T) marks, that moved: at all, or by over 8 eps of the scale."""
+        allowed = 0.0 if self.claims.exact_rows else 8 * torch.finfo(before.dtype).eps * scale(before)
+        places = moved(before, after, allowed)
+        return first_place(places if among is None else places * among)
+
+    def apart(self, one: Tensor, other: Tensor) -> Place | None:
+        """The first place at which two ways to the same (B, T, D) differ by more than `tolerance` of the scale."""
+        return first_place(moved(one, other, self.tolerance * scale(one)))
+
+    def gradient(self, batch: Batch, outputs: Tensor) -> Tensor:
+        """The gradient (B, T, D) of the outputs that (B, T) marks, weighted unevenly, with respect to `x`."""
+        x = batch.x.clone().requires_grad_()
+        y = self.run(replace(batch, x=x)).y
+        if not y.requires_grad:
+            return torch.zeros_like(x)
+        return pulled(y * outputs[..., None], [x])[0]
+
+    def landmarks(self) -> list[int]:
+        """Lengths at which something may change along the sequence: chunks, windows, kernels; ascending."""
+        found = {_USUAL_CHUNK}
+        for module in self.module.modules():
+            for name, value in vars(module).items():
+                if _LENGTHS.search(name) and isinstance(value, int) and 2 <= value <= _LONGEST:
+                    found.add(value)
+        return sorted(found)
+
+
+class BackboneSubject(Subject):
+    """A backbone as a map of token embeddings: `x` stands in for what its embedding gives."""
+
+    def begin(self, rows: int, length: int, dtype: torch.dtype | None = None) -> Held:
+        """The backbone's own empty state."""
+        return Held(self.module.empty_state(rows, length, dtype or self.dtype), None)
+
+    def _past(self, held: Held) -> Past | None:
+        return held.state.past
+
+    def _after(self, state: Any, before: Held, sequence: Sequence) -> Held:
+        return Held(state, None)
+
+    def call(self, x: Tensor, sequence: Sequence, held: Held | None = None) -> Any:
+        """What `forward` returns with `x` in place of the embeddings."""
+        table = self.module.embedding
+        owner = next(m for m in self.module.modules() if any(p is table for p in m.parameters(recurse=False)))
+        hook = owner.register_forward_hook(lambda module, inputs, output: x)
+        try:
+            return self.module(sequence, None if held is None else held.state)
+        finally:
+            hook.remove()
+
+
+def jitter(module: nn.Module, seed: int) -> None:
+    """Move every parameter a little, so that what is zero at the start is tested as well."""
+    generator = torch.Generator().manual_seed(seed + 1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.is_floating_point():
+                parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
+
+
+def pulled(y: Tensor, leaves: list[Tensor]) -> list[Tensor]:
+    """Gradients of an uneven sum of `y`; zeros for leaves that it does not depend on."""
+    weights = torch.linspace(0.5, 1.5, y.numel(), dtype=y.dtype).view_as(y)
+    given = torch.autograd.grad((y * weights).sum(), leaves, allow_unused=True)
+    return [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(given, leaves, strict=True)]
+
+
+def scale(values: Tensor) -> float:
+    """The largest magnitude, to which differences are compared."""
+    return max(float(values.detach().abs().max()), 1e-3) if values.numel() else 1.0
+
+
+def moved(before: Tensor, after: Tensor, allowed: float) -> Tensor:
+    """How far each place (B, T) of (B, T, D) moved; 0 within what is allowed, infinite for NaN."""
+    distance = (after.detach() - before.detach()).abs().amax(-1)
+    distance = torch.nan_to_num(distance, nan=torch.inf)
+    return torch.where(distance <= allowed, 0.0, distance)
+
+
+def first_place(places: Tensor) -> Place | None:
+    """The first nonzero of (B, T), in order of the sequence."""
+    at = places.t().nonzero()
+    if not len(at):
+        return None
+    t, row = at[0].tolist()
+    return Place(row, t, f"{float(places[row, t]):.2g}")
