@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bakeoff_ssm.chunked import Chunked
+
 
 def ssd(
     x: Tensor,
@@ -32,73 +34,19 @@ def ssd(
     `state` (B, H, P, N) precedes `x`; None: there is nothing before, and no state is returned. `segments` (B, T) counts
     the documents that began in `x`: the state of one does not reach the next. H is a multiple of G.
     """
-    batch, T, H, P = x.shape
+    T = x.shape[1]
     n = -(-T // chunk)
     Q = -(-T // n)  # the chunks share what is missing to a whole number
-    u = x * dt[..., None]
     padding = n * Q - T
-    log_a = dt * A
+    given = [x, dt, dt * A, B, C]
     if padding:
-        u, log_a, B, C = (F.pad(t, (0, 0) * (t.ndim - 2) + (0, padding)) for t in (u, log_a, B, C))
+        given = [F.pad(t, (0, 0) * (t.ndim - 2) + (0, padding)) for t in given]
         if segments is not None:
             segments = torch.cat([segments, segments[:, -1:].expand(-1, padding)], 1)
-    G, N = B.shape[2:]
-    u, log_a = u.view(batch, n, Q, H, P), log_a.view(batch, n, Q, H).transpose(2, 3)
-    B, C = B.reshape(batch, n, Q, G, N), C.reshape(batch, n, Q, G, N)
     if segments is not None:
-        segments = segments.view(batch, n, Q)
-    total = log_a.cumsum(-1)
-    # inside chunks
-    scores = C.transpose(2, 3) @ B.permute(0, 1, 3, 4, 2)  # (B, n, G, Q, Q)
-    weights = _decay(total, segments).unflatten(2, (G, -1)) * scores[:, :, :, None]
-    y = (weights.flatten(2, 3) @ u.transpose(2, 3)).transpose(2, 3)  # (B, n, Q, H, P)
-    # between chunks
-    after = None
-    if n > 1 or state is not None:
-        entering, after = _carry(u, B, total, segments, state)
-        reach = total if segments is None else total.masked_fill(_foreign(segments)[:, :, None], -torch.inf)
-        old = C.transpose(2, 3) @ entering.unflatten(2, (G, -1)).flatten(3, 4).transpose(-1, -2)  # (B, n, G, Q, RP)
-        y = y + old.transpose(2, 3).reshape(y.shape) * reach.transpose(2, 3).exp()[..., None]
-    return y.reshape(batch, n * Q, H, P)[:, :T] + D[:, None] * x, after
-
-
-def _decay(total: Tensor, segments: Tensor | None) -> Tensor:
-    """`exp(total_i - total_j)` for j <= i in the same segment, else 0: (B, n, H, Q) -> (B, n, H, Q, Q)."""
-    Q = total.shape[-1]
-    hidden = torch.ones(Q, Q, dtype=torch.bool, device=total.device).triu(1)
-    if segments is not None:
-        hidden = (hidden | (segments[..., :, None] != segments[..., None, :]))[:, :, None]
-    return (total[..., :, None] - total[..., None, :]).masked_fill(hidden, -torch.inf).exp()
-
-
-def _foreign(segments: Tensor) -> Tensor:
-    """Tokens that the state entering their chunk does not reach, (B, n, Q)."""
-    before = F.pad(segments[:, :-1, -1], (1, 0))
-    return segments != before[:, :, None]
-
-
-def _carry(
-    u: Tensor, B: Tensor, total: Tensor, segments: Tensor | None, state: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """States (B, n, H, P, N) that enter each chunk, and the one that leaves the last where one entered the first."""
-    batch, n, Q, H, P = u.shape
-    G, N = B.shape[3:]
-    left = total[..., -1:] - total
-    if segments is not None:
-        left = left.masked_fill((segments != segments[:, :, -1:])[:, :, None], -torch.inf)
-    v = (u * left.transpose(2, 3).exp()[..., None]).reshape(batch, n, Q, G, -1)
-    own = v.permute(0, 1, 3, 4, 2) @ B.transpose(2, 3)  # (B, n, G, RP, N)
-    own = own.reshape(batch, n, H, P, N)
-    keep = total[..., -1]
-    if segments is not None:
-        keep = keep.masked_fill(_foreign(segments)[:, :, -1:], -torch.inf)
-    keep = keep.exp()
-    held = torch.zeros_like(own[:, 0]) if state is None else state
-    entering = []
-    for i in range(n):
-        entering.append(held)
-        held = held * keep[:, i, :, None, None] + own[:, i]
-    return torch.stack(entering, 1), None if state is None else held
+        segments = segments.unflatten(1, (n, Q))
+    y, after = Chunked.apply(*(t.unflatten(1, (n, Q)) for t in given), D, state, segments)
+    return y.flatten(1, 2)[:, :T], after
 
 
 def ssd_step(

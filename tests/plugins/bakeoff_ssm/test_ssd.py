@@ -25,7 +25,7 @@ def both(values, state, segments, chunk):
     results = []
     for form in (lambda *a, **k: ssd(*a, chunk=chunk, **k), ssd_naive):
         y, after = form(*values, state=state, segments=segments)
-        weight = torch.randn(y.shape, generator=torch.Generator().manual_seed(3), dtype=y.dtype)
+        weight = torch.randn(y.shape, generator=torch.Generator().manual_seed(3)).to(y.dtype)
         loss = (y * weight).sum() + (0 if after is None else after.sin().sum())
         inputs = [*values, *([] if state is None else [state])]
         results.append(([y] if after is None else [y, after], torch.autograd.grad(loss, inputs)))
