@@ -27,4 +27,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'bakeoff' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    module = importlib.import_module(_LAZY[name])
+    return module if module.__name__ == f"bakeoff.{name}" else getattr(module, name)

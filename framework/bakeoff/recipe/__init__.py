@@ -1,0 +1,9 @@
+"""Recipes: YAML -> layers laid over each other -> checked -> objects. `bakeoff.recipe(path, overrides)`."""
+
+from bakeoff._callable import make_callable
+from bakeoff.recipe.scripts import import_scripts
+from bakeoff.recipe.single import Recipe, recipe
+
+__all__ = ["Recipe", "import_scripts", "recipe"]
+
+make_callable(__name__)

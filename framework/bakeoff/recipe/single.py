@@ -1,0 +1,179 @@
+"""One recipe: read, laid over what it extends, overridden, checked, built."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bakeoff.recipe import saving, scripts
+from bakeoff.recipe.checker import Checker
+from bakeoff.recipe.factory import Factory, make
+from bakeoff.recipe.layers import Tree, check_keys, expand, locate, overrides, place_of, stack
+from bakeoff.recipe.reading import Layer
+from bakeoff.recipe.schema import DEFAULTS, SEEDS, check_sections, load, model_arguments
+from bakeoff.recipe.slips import report
+from bakeoff.registry import name_of
+
+
+class Recipe:
+    """All that determines one training run. Made by `bakeoff.recipe(…)`; never changed, only overridden into another.
+
+    Attributes
+    ----------
+    path : the file it was read from, or None.
+    """
+
+    def __init__(self, laid: Tree, path: Path | None, name: str):
+        self._laid, self.path, self._name = laid, path, name
+        self._values = laid.resolved()
+        self._checked: dict[bool, tuple[dict[str, Any], Checker]] = {}
+
+    @property
+    def name(self) -> str:
+        """What the recipe calls itself, else its file's name."""
+        named = self._values.get("name")
+        return named if isinstance(named, str) else self._name
+
+    @property
+    def tree(self) -> dict[str, Any]:
+        """The checked recipe in the short form, `{use: NAME, …}`, interpolated, defaults of sections filled in."""
+        return self._check(fill=False)[0]
+
+    @property
+    def full(self) -> dict[str, Any]:
+        """The same with the default of every argument of every part."""
+        return self._check(fill=True)[0]
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Dotted path -> "file:line", "override", "arm NAME" or "default", for every value of `full`."""
+        paths = saving.paths(self.full)
+        return {path: self._source(path) for path in paths}
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Where each written value stands, by dotted path."""
+        return dict(self._laid.places)
+
+    @property
+    def scripts(self) -> list[str]:
+        """The scripts of `imports`, without running them."""
+        return [path for path, _ in scripts.listed(self._values)]
+
+    def check(self) -> Recipe:
+        """Raise `RecipeError` with every slip of the recipe, each with key, place and near miss; else return itself."""
+        self._check(fill=False)
+        return self
+
+    def override(self, changes: Iterable[str] | Mapping[str, Any], source: str = "override") -> Recipe:
+        """Another recipe: this one with values set by path; a changed class drops the arguments of the old one."""
+        laid = self._laid.copy()
+        for path, value in overrides(changes).items():
+            laid.set(path, value, source)
+        return Recipe(laid, self.path, self._name)
+
+    def build(self, path: str, **links: Any) -> Any:
+        """What stands at a path: an object, or the factory that its owner calls.
+
+        "model" is linked: `build("model", vocab_size=…)`, and `max_length=…` where the recipe's data does not say it.
+        "trainer" gives the keyword arguments of Lightning's Trainer.
+        """
+        tree, checker = self._check(fill=False)
+        value: Any = tree
+        for word in path.split("."):
+            value = value[int(word)] if isinstance(value, list) else value[word]
+        if path == "model":
+            return self._model(value, checker, links)
+        made = make(value, path, checker.makers)
+        return load("bakeoff.data:Data")(**made, **links) if path == "data" else made
+
+    def seed_of(self, purpose: str) -> int:
+        """The seed of "initialisation", "data", "dropout" or "sampling": set apart, or derived from `seed`."""
+        if purpose not in SEEDS:
+            raise ValueError(f"'{purpose}' is no seed; seeds: {', '.join(SEEDS)}")
+        seed = self.tree["seed"]
+        own = seed.get(purpose) if isinstance(seed, dict) else None
+        if own is not None:
+            return int(own)
+        base = 0 if isinstance(seed, dict) else seed
+        return int.from_bytes(hashlib.blake2b(f"{base}:{purpose}".encode(), digest_size=4).digest(), "little")
+
+    def saved(self) -> dict[str, Any]:
+        """The whole recipe in the long form: class paths, every default, explicit nulls, versions of the packages."""
+        return saving.saved(*self._check(fill=True))
+
+    def hash(self) -> str:
+        """12 hexadecimal digits of all that decides the run: every value and the content of scripts, not the name."""
+        tree = {key: value for key, value in self.full.items() if key != "name"}
+        tree["imports"] = sorted(scripts.script_hash(Path(path)) for path in self.scripts)
+        return hashlib.sha256(json.dumps(tree).encode()).hexdigest()[:12]
+
+    def components(self) -> list[str]:
+        """Names of all registered components that the recipe uses, defaults among them."""
+        named = {name_of(cls) for cls in self._check(fill=True)[1].classes.values()}
+        return sorted(name for name in named if name is not None)
+
+    def print(self, console: Any = None) -> None:
+        """Write the whole recipe with the source of each value; `console` is a rich one."""
+        from bakeoff.recipe.showing import show
+
+        show(self, console)
+
+    def fit(self, **arguments: Any) -> Any:
+        """Train: `bakeoff.train.fit(recipe, …)`."""
+        return load("bakeoff.train:fit")(self, **arguments)
+
+    def __repr__(self) -> str:
+        return f"Recipe({self.name!r}, {str(self.path) if self.path else 'from values'})"
+
+    def _source(self, path: str) -> str:
+        return self._laid.places.get(path) or place_of(self._written(path), path) or "default"
+
+    def _written(self, path: str) -> dict[str, str]:
+        """Places that speak for a path: its own, or that of a list or interpolation that it stands in."""
+        held: Any = self._laid.raw(path)
+        return self._laid.places if held is not None else {}
+
+    def _check(self, fill: bool) -> tuple[dict[str, Any], Checker]:
+        if fill not in self._checked:
+            scripts.import_scripts(self._values)
+            checker = Checker(fill)
+            tree = check_sections({"name": self.name, **self._values}, checker)
+            report(checker.slips, self._laid.places, checker.valid, str(self.path.name if self.path else self.name))
+            self._checked[fill] = (tree, checker)
+        return self._checked[fill]
+
+    def _model(self, value: Mapping[str, Any], checker: Checker, links: Mapping[str, Any]) -> Any:
+        backbone = checker.classes["model"]
+        own = model_arguments(backbone)[1]
+        made = {key: make(item, f"model.{key}", checker.makers) for key, item in value.items() if key != "use"}
+        inner = Factory(backbone, {key: item for key, item in made.items() if key not in own})
+        lengths = [made.get("max_length"), links.get("max_length"), self._values["data"].get("length")]
+        given = {key: item for key, item in made.items() if key in own and key != "max_length"}
+        return load("bakeoff.model:LanguageModel")(
+            **{**links, "max_length": next(n for n in lengths if n is not None)}, **given, backbone=inner
+        )
+
+
+def recipe(source: str | Path | Mapping[str, Any], overrides: Iterable[str] | Mapping[str, Any] = ()) -> Recipe:
+    """The recipe of a YAML file (`bakeoff:models/x.yaml` for one that is shipped) or of a mapping.
+
+    `overrides` are `path=value` lines, or a mapping of paths to values. Raises `RecipeError` if it cannot be read or
+    laid together; `Recipe.check` says whether it holds.
+    """
+    laid = Tree()
+    laid.lay(DEFAULTS, "default")
+    path: Path | None = None
+    if isinstance(source, Mapping):
+        layers, name = expand(Layer(dict(source), {}), Path.cwd()), "recipe"
+    else:
+        path, shown = locate(source, Path.cwd())
+        layers, name = stack(path, shown), path.stem
+    for layer in layers:
+        check_keys(layer.values, layer.places)
+        laid.lay(layer.values, layer.places)
+    made = Recipe(laid, path, name)
+    return made.override(overrides) if overrides else made

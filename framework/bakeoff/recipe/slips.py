@@ -1,0 +1,49 @@
+"""All that is wrong with a recipe, gathered, and told at once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from bakeoff.errors import RecipeError
+from bakeoff.recipe.layers import place_of
+
+
+@dataclass(frozen=True)
+class Slip:
+    """One thing that is wrong. `key` is set for an unknown key that nothing near it resembles."""
+
+    path: str
+    message: str
+    key: str | None = None
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """ "; did you mean …?" where a known word resembles this one, else nothing."""
+    found = difflib.get_close_matches(str(word), [str(k) for k in known], n=1, cutoff=0.6)
+    return f"; did you mean '{found[0]}'?" if found else ""
+
+
+def report(slips: list[Slip], places: Mapping[str, str], valid: Mapping[str, Iterable[str]], name: str) -> None:
+    """Raise one `RecipeError` that lists every slip with its place; nothing if there is none.
+
+    `valid` maps each path to the keys it could have held: a key that belongs elsewhere is shown where.
+    """
+    if not slips:
+        return
+    lines = []
+    for slip in slips:
+        place = place_of(places, slip.path)
+        where = f"{slip.path} ({place})" if place else slip.path
+        lines.append(f"{where}: {slip.message}{_elsewhere(slip, valid)}")
+    if len(lines) == 1:
+        raise RecipeError(lines[0])
+    raise RecipeError(f"{name} has {len(lines)} slips:\n  " + "\n  ".join(lines))
+
+
+def _elsewhere(slip: Slip, valid: Mapping[str, Iterable[str]]) -> str:
+    if slip.key is None:
+        return ""
+    homes = sorted({f"{path}.{slip.key}".lstrip(".") for path, keys in valid.items() if slip.key in keys}, key=len)
+    return f"; did you mean '{homes[0]}'?" if homes else ""
