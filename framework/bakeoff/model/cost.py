@@ -1,0 +1,189 @@
+"""What a model costs: parameters, work, state, and what decoding must read, from shapes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import nn
+
+from bakeoff.errors import CapabilityError
+from bakeoff.interfaces.init import roles
+from bakeoff.interfaces.norm import Norm
+from bakeoff.interfaces.part import Part, StatefulPart
+from bakeoff.interfaces.position import PositionalEncoding
+from bakeoff.interfaces.state import nbytes
+from bakeoff.model.language_model import LanguageModel
+from bakeoff.registry import name_of
+
+A = TypeVar("A")
+
+
+class Parameters(NamedTuple):
+    """Numbers of parameters, a shared one counted once; `without_embeddings` leaves out tables and readouts."""
+
+    total: int
+    without_embeddings: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One part, or what several make up. None: the part declares no such figure.
+
+    Attributes
+    ----------
+    name, component : what it is called where it stands, and the registered name (or class) of what stands there.
+    parameters : how many; those of a tied readout are the embedding's.
+    flops : forward operations a token, averaged over a sequence of the plan's length.
+    decode_flops : forward operations of one more token with a full past.
+    state : bytes of one row's state at the plan's length.
+    """
+
+    name: str
+    component: str
+    parameters: int
+    flops: float | None
+    decode_flops: int | None
+    state: int | None
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Layers that are alike: their numbers, what one of them costs, and its parts."""
+
+    numbers: tuple[int, ...]
+    whole: Cost
+    parts: tuple[Cost, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a model costs at a length; `notes` say which part declares what not."""
+
+    length: int
+    d_model: int
+    parameters: Parameters
+    weight_bytes: int
+    read_bytes: int
+    """Weights that decoding reads at each step: all but a table that is only looked up in."""
+    whole: Cost
+    layers: tuple[Layer, ...]
+    head: Cost
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def training_flops(self) -> float | None:
+        """Operations a training token: backward is twice the forward."""
+        return None if self.whole.flops is None else 3 * self.whole.flops
+
+    @property
+    def formula_flops(self) -> float:
+        """The rule of thumb `6 N (1 + s / 6 d)` a training token (N without embeddings), which is exact for a decoder
+        of width-4 d MLPs with full attention, its causal half not subtracted and its readout not counted."""
+        return formula_flops(self.parameters.without_embeddings, self.length, self.d_model)
+
+    def decode(self, batch: int, bandwidth: float) -> Roofline | None:
+        """The bound that memory sets to decoding with a full past, or None where the state's size is not known."""
+        if self.whole.state is None:
+            return None
+        return roofline(self.read_bytes, self.whole.state, batch, bandwidth, self.whole.decode_flops)
+
+
+class Roofline(NamedTuple):
+    """A decoding step that does nothing but read weights once and each row's state once."""
+
+    read: int
+    """Bytes."""
+    seconds: float
+    tokens_per_second: float
+    intensity: float | None
+    """Operations a byte read."""
+
+
+def formula_flops(parameters: int, length: int, d_model: int) -> float:
+    """`6 N (1 + s / 6 d)`, operations a training token."""
+    return 6 * parameters * (1 + length / (6 * d_model))
+
+
+def roofline(weights: int, state: int, batch: int, bandwidth: float, flops: int | None = None) -> Roofline:
+    """The bound for `weights` bytes, `state` bytes and `flops` a row, and `bandwidth` in bytes a second."""
+    read = weights + batch * state
+    seconds = read / bandwidth
+    return Roofline(read, seconds, batch / seconds, None if flops is None else batch * flops / read)
+
+
+def count_parameters(model: nn.Module) -> Parameters:
+    """Of the whole model, also on the meta device."""
+    kinds = roles(model)
+    counts = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    apart = sum(count for name, count in counts.items() if kinds[name] in ("embedding", "readout"))
+    return Parameters(sum(counts.values()), sum(counts.values()) - apart)
+
+
+def plan(model: LanguageModel, length: int | None = None) -> Plan:
+    """The costs of `model` at `length` (its `max_length` unless given); computes no output and allocates nothing."""
+    length = length or model.context.max_length
+    like = model.backbone.embedding
+    notes: dict[str, None] = {}  # an ordered set
+
+    def known(ask: Callable[[], A]) -> A | None:
+        try:
+            return ask()
+        except CapabilityError as error:
+            notes[str(error)] = None
+            return None
+
+    def cost(name: str, part: Any) -> Cost:
+        """Of a model, a block, or a part of it."""
+        flops, one = known(lambda: part.flops(length, length)), known(lambda: part.flops(1, length))
+        state: int | None = 0
+        if isinstance(part, StatefulPart):
+            with torch.no_grad():
+                state = known(lambda: nbytes(part.empty_state(1, length, like.dtype, "meta")))
+        count = sum(parameter.numel() for parameter in part.parameters())
+        return Cost(name, component_name(part), count, None if flops is None else flops / length, one, state)
+
+    layers = [Layer((i,), cost("layer", block), tuple(_parts(block, cost))) for i, block in enumerate(_blocks(model))]
+    head = cost("head", model.head)
+    state = _sum(layer.whole.state for layer in layers)
+    whole = replace(cost("model", model), component=component_name(model.backbone), state=state)
+    size = sum(parameter.nbytes for parameter in model.parameters())
+    read = size if model.tied_embedding else size - like.nbytes
+    counts = count_parameters(model)
+    return Plan(length, model.context.d_model, counts, size, read, whole, _alike(layers), head, tuple(notes))
+
+
+def component_name(part: nn.Module) -> str:
+    """The name that a recipe would call the part's class by, or the class's own."""
+    return name_of(type(part)) or type(part).__name__
+
+
+def _blocks(model: LanguageModel) -> Iterator[Part]:
+    for block in model.backbone.layers:
+        assert isinstance(block, Part)
+        yield block
+
+
+def _parts(block: nn.Module, cost: Callable[[str, Part], Cost]) -> Iterator[Cost]:
+    """The parts of a block; norms and positions multiply no matrices."""
+    for name, part in block.named_children():
+        if isinstance(part, (Norm, PositionalEncoding)):
+            count = sum(parameter.numel() for parameter in part.parameters())
+            yield Cost(name, component_name(part), count, 0.0, 0, 0)
+        elif isinstance(part, Part):
+            yield cost(name, part)
+
+
+def _sum(values: Iterator[int | None]) -> int | None:
+    given = list(values)
+    return None if None in given else sum(value for value in given if value is not None)
+
+
+def _alike(layers: list[Layer]) -> tuple[Layer, ...]:
+    """Layers of the same costs and components, together, in order of first appearance."""
+    groups: dict[tuple[Cost, tuple[Cost, ...]], list[int]] = {}
+    for layer in layers:
+        groups.setdefault((layer.whole, layer.parts), []).extend(layer.numbers)
+    return tuple(Layer(tuple(numbers), whole, parts) for (whole, parts), numbers in groups.items())

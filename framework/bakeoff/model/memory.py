@@ -1,0 +1,147 @@
+"""Memory of a training step: what is live at its peak, counted tensor by tensor.
+
+Under torch's fake tensors the step runs on shapes alone, so that a plan allocates nothing; the same count of a real
+step gives the same number. Left out: what the allocator loses and what kernels use inside themselves.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary
+
+from bakeoff.interfaces.objective import Objective
+
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+class Memory(NamedTuple):
+    """Bytes of a training step in its steady state."""
+
+    parameters: int
+    """Buffers included."""
+    gradients: int
+    optimizer: int
+    activations: int
+    """Whatever else is live at the peak: what backward needs, and temporaries."""
+
+    @property
+    def peak(self) -> int:
+        return sum(self)
+
+
+class Live(TorchDispatchMode):
+    """Counts the bytes of the storages that come into being inside it: those live `now`, the most at once, `peak`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._known = WeakIdKeyDictionary()
+
+    def note(self, values: Any) -> None:
+        """Count the tensors of a nest, unless they are counted already."""
+        for value in tree_leaves(values):
+            if isinstance(value, Tensor) and value.untyped_storage() not in self._known:
+                storage = value.untyped_storage()
+                size = storage.nbytes()
+                self._known[storage] = size
+                weakref.finalize(storage, self._freed, size)
+                self.now += size
+                self.peak = max(self.peak, self.now)
+
+    def _freed(self, size: int) -> None:
+        self.now -= size
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.note(result)
+        return result
+
+
+def planned_memory(
+    build: Callable[[], nn.Module],
+    objective: Objective,
+    make_optimizer: MakeOptimizer,
+    *,
+    rows: int,
+    length: int,
+    documents: bool = False,
+    accumulate: bool = False,
+    dtype: torch.dtype | None = None,
+    mixed: torch.dtype | None = None,
+) -> Memory:
+    """`step_memory` on shapes alone, of the model that `build` builds inside.
+
+    Parameters
+    ----------
+    rows, length : of a micro-batch. documents : it holds document ids.
+    dtype : the parameters' own, where it is not float32. mixed : autocast to this type.
+
+    Raises what a part raises that looks at values (`torch._subclasses.fake_tensor.DataDependentOutputException` and
+    the like): such a step cannot be planned.
+    """
+    with FakeTensorMode():
+        model = _of_type(build, dtype)
+        shape = (rows, objective.tokens_wanted(length))
+        batch = {"tokens": torch.zeros(shape, dtype=torch.long)}
+        if documents:
+            batch["documents"] = torch.zeros(shape, dtype=torch.long)
+        context = nullcontext() if mixed is None else torch.autocast("cpu", mixed)
+        return step_memory(model, objective, make_optimizer, batch, accumulate=accumulate, context=context)
+
+
+def _of_type(build: Callable[[], nn.Module], dtype: torch.dtype | None) -> nn.Module:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype or before)
+    try:
+        return build()
+    finally:
+        torch.set_default_dtype(before)
+
+
+def step_memory(
+    model: nn.Module,
+    objective: Objective,
+    make_optimizer: MakeOptimizer,
+    batch: Mapping[str, Tensor | None],
+    *,
+    accumulate: bool = False,
+    context: AbstractContextManager[Any] | None = None,
+) -> Memory:
+    """Bytes of one step on `batch`, forward and backward and optimizer; `accumulate`: gradients stand from before.
+
+    Changes the model's parameters: they take a step with gradients of zero, and then one with the batch's.
+    """
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = make_optimizer(trained)
+    with Live() as live:
+        live.note([*model.parameters(), *model.buffers(), *batch.values()])
+        for parameter in trained:
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+        if not accumulate:
+            optimizer.zero_grad(set_to_none=True)
+        live.peak = live.now
+        with context or nullcontext():
+            terms, _ = objective(model, batch)
+            loss = sum((total for total, _ in terms.values()), torch.zeros(()))
+        loss.backward()
+        del terms, loss
+        optimizer.step()
+    held = sum(size(t) for t in [*model.parameters(), *model.buffers()])
+    gradients = sum(size(parameter) for parameter in trained)
+    states = sum(size(t) for state in optimizer.state.values() for t in tree_leaves(state) if isinstance(t, Tensor))
+    return Memory(held, gradients, states, live.peak - held - gradients - states)
+
+
+def size(tensor: Tensor) -> int:
+    """Bytes of a tensor's elements."""
+    return tensor.numel() * tensor.element_size()
