@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from bakeoff.interfaces.past import Entries, Past
 from bakeoff.interfaces.sequence import Need, Sequence
-
-
-class Visible(NamedTuple):
-    """`mask` (B or 1, 1, T, S), True where query t sees key s; None: every query sees all keys.
-
-    With `causal` the mask is None and left to the kernel: T = S, and query t sees keys 0 to t.
-    """
-
-    mask: Tensor | None
-    causal: bool = False
+from bakeoff.parts.attention.functional import Visible
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from bakeoff.interfaces.attention_op import AttentionOp
 from bakeoff.interfaces.component import Capabilities, Reference
 from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.sequence import Need, Sequence
-from bakeoff.parts.attention.functional import attend
+from bakeoff.parts.attention.functional import Scoring
 from bakeoff.parts.attention.masks import VisibleKeys
 
 
@@ -28,7 +28,7 @@ class SDPA(AttentionOp):
     def __init__(self, context: LayerContext):
         super().__init__(context)
         self.soft_cap = context.soft_cap
-        self.keys = {False: VisibleKeys(context.window)}
+        self.keys: dict[bool, Need] = {False: VisibleKeys(context.window)}
         if context.window is not None:
             self.keys[True] = VisibleKeys(context.window, rolling=True)
 
@@ -50,4 +50,4 @@ class SDPA(AttentionOp):
     ) -> tuple[Tensor, Tensor | None]:
         """`(out, log-sum-exp)`; see `AttentionOp.forward`."""
         seen = sequence[self.keys[rolling]]
-        return attend(q, k, v, seen, scale=scale, bias=bias, soft_cap=self.soft_cap, sinks=sinks)
+        return seen.attend(q, k, v, Scoring(scale, bias, self.soft_cap, sinks))
