@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.component import Capabilities, Component
 from bakeoff.interfaces.context import LayerContext
-from bakeoff.interfaces.sequence import Need
+from bakeoff.interfaces.sequence import Need, Sequence
 
 
 class Part(nn.Module, Component):
@@ -67,3 +67,10 @@ class StatefulPart(Part):
             f"{type(self).__name__} keeps no state, so it cannot decode token by token: define empty_state, "
             "or use a mixer whose capabilities claim `state` (bakeoff list --kind mixer)"
         )
+
+    def naive(self, x: Tensor, sequence: Sequence, state: Any = None) -> Any:
+        """The same call by the plainest formula, such as a loop over tokens; by default `forward`, where none is plainer.
+
+        The conformance kit compares the two (law 6) and counts this one's products (law 8).
+        """
+        return self(x, sequence, state)

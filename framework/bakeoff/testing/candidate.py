@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-import torch
+from torch import nn
 
 from bakeoff.interfaces.backbone import Backbone
 from bakeoff.interfaces.context import LayerContext
@@ -31,20 +31,28 @@ class Candidate:
         """A new one, its parameters not filled."""
         return built(self.make, self.arguments, place)
 
-    def filled(self, place: LayerContext | None = None, *, jittered: bool = True) -> Any:
+    def filled(self, place: LayerContext | None = None, *, jittered: bool = True) -> Standing:
         """A new one, initialised; `jittered` moves every value a little, so that zeros hide nothing."""
-        module = self.build(place)
-        initialise(module, seed=self.seed, depth=(place or context()).depth)
+        place = place or context()
+        standing = Standing(self.build(place), place)
+        initialise(standing, seed=self.seed, depth=place.depth)
         if jittered:
-            jitter(module, self.seed)
-        return module.eval()
+            jitter(standing, self.seed)
+        return standing.eval()
 
     @cached_property
     def subject(self) -> Subject:
         """The component as a map of batches; for kinds that are one."""
-        module = self.filled()
-        return (BackboneSubject if isinstance(module, Backbone) else Subject)(module, context(), seed=self.seed)
+        place = context()
+        standing = self.filled(place)
+        kind = BackboneSubject if isinstance(standing.part, Backbone) else Subject
+        return kind(standing, standing.part, place, seed=self.seed)
 
-    def generator(self) -> torch.Generator:
-        """A fresh generator with the candidate's seed."""
-        return torch.Generator().manual_seed(self.seed)
+
+class Standing(nn.Module):
+    """A part outside a model, and beside it what it shares with other layers."""
+
+    def __init__(self, part: Any, place: LayerContext):
+        super().__init__()
+        self.part = part
+        self.shared = nn.ModuleDict(place.parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from bakeoff.interfaces.component import Capabilities
 from bakeoff.interfaces.context import LayerContext
-from bakeoff.interfaces.part import StatefulPart
+from bakeoff.interfaces.part import Part, StatefulPart
 from bakeoff.interfaces.past import Past
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.interfaces.state import fork, select
@@ -25,8 +25,6 @@ MODES = ("evaluation", "training")
 
 #: Attributes whose numbers are lengths at which something changes along the sequence.
 _LENGTHS = re.compile(r"chunk|window|block|kernel|conv|segment|patch")
-#: A chunk that no attribute tells of is looked for at this length.
-_USUAL_CHUNK = 64
 _LONGEST = 128
 
 
@@ -115,36 +113,51 @@ class Subject:
 
     Attributes
     ----------
-    module : the part, in float64 where its mathematics allows, its values jittered so that zeros hide nothing.
+    root, module : the part, in float64 where its mathematics allows, inside what stands beside it.
     claims : its capabilities.
     tolerance : what two ways to the same number may differ by, relative to the largest.
     """
 
-    def __init__(self, module: StatefulPart, place: LayerContext, *, seed: int = 0, double: bool = True):
-        self.module, self.place, self.seed = module, place, seed
+    def __init__(self, root: nn.Module, module: StatefulPart, place: LayerContext, *, seed: int = 0):
+        self.root, self.module, self.place, self.seed = root, module, place, seed
         self.claims: Capabilities = module.capabilities
-        self.needs = gather(module)
+        self.needs = gather(root)
         self.dtype, self.tolerance = torch.float32, 1e-4
-        if double and self._runs_in_double():
+        if self._runs_in_double():
             self.dtype, self.tolerance = torch.float64, 1e-6
 
     def _runs_in_double(self) -> bool:
-        single = copy.deepcopy(self.module.state_dict())
-        self.module.double()
+        single = {name: value.clone() for name, value in self.root.state_dict().items()}
+        self.root.double()
+        self.dtype = torch.float64
         try:
             with torch.no_grad():
-                self.dtype = torch.float64
                 self.run(self.batch(1, 2))
-        except RuntimeError:
-            self.module.float()
-            self.module.load_state_dict(single)
+        except RuntimeError:  # it insists on another type
+            self.dtype = torch.float32
+            self.root.float().load_state_dict(single)
             return False
         return True
+
+    def cast(self, dtype: torch.dtype) -> Subject:
+        """A copy whose parameters and inputs are of `dtype`, but for what its parts name in `keep_float32`."""
+        other = copy.copy(self)
+        other.root, other.dtype = copy.deepcopy(self.root), dtype
+        path = next(path for path, module in self.root.named_modules() if module is self.module)
+        other.module = other.root.get_submodule(path)  # type: ignore[assignment]
+        other.needs = gather(other.root)
+        for owner in other.root.modules():
+            kept = owner.keep_float32 if isinstance(owner, Part) else ()
+            held = {**dict(owner.named_parameters(recurse=False)), **dict(owner.named_buffers(recurse=False))}
+            for name, tensor in held.items():
+                if tensor.is_floating_point():
+                    tensor.data = tensor.data.to(torch.float32 if name in kept else dtype)
+        return other
 
     @contextmanager
     def mode(self, mode: str, *, quiet: bool = False) -> Iterator[None]:
         """Training or evaluation; `quiet` takes dropout away, for calls of different shapes."""
-        self.module.train(mode == "training")
+        self.root.train(mode == "training")
         try:
             if quiet:
                 with _Quiet():
@@ -152,7 +165,7 @@ class Subject:
             else:
                 yield
         finally:
-            self.module.eval()
+            self.root.eval()
 
     def causal(self, mode: str) -> bool:
         """What the class claims for this mode."""
@@ -169,12 +182,16 @@ class Subject:
         """An empty state for `length` tokens, in the layout of the gradient mode."""
         return Held(self.module.empty_state(rows, length, dtype or self.dtype), Past(rows, length))
 
-    def run(self, batch: Batch, held: Held | None = None, **visibility: Any) -> Run:
-        """One call, with the same noise every time."""
+    def run(self, batch: Batch, held: Held | None = None, *, naive: bool = False, **visibility: Any) -> Run:
+        """One call, with the same noise every time; of the naive form on request."""
         sequence = self.sequence(batch, held, **visibility)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            result = self.call(batch.x, sequence, held)
+            if naive:
+                state = None if held is None else held.state
+                result = self.module.naive(batch.x, sequence.prepare(self.needs), state)
+            else:
+                result = self.call(batch.x, sequence, held)
         return Run(result.y, result.aux, None if held is None else self._after(result.state, held, sequence))
 
     def sequence(self, batch: Batch, held: Held | None = None, **visibility: Any) -> Sequence:
@@ -231,13 +248,13 @@ class Subject:
         return pulled(y * outputs[..., None], [x])[0]
 
     def landmarks(self) -> list[int]:
-        """Lengths at which something may change along the sequence: chunks, windows, kernels; ascending."""
-        found = {_USUAL_CHUNK}
-        for module in self.module.modules():
+        """Lengths at which something changes along the sequence, by the parts' attributes, ascending; 4 if none."""
+        found = set()
+        for module in self.root.modules():
             for name, value in vars(module).items():
                 if _LENGTHS.search(name) and isinstance(value, int) and 2 <= value <= _LONGEST:
                     found.add(value)
-        return sorted(found)
+        return sorted(found) or [4]
 
 
 class BackboneSubject(Subject):

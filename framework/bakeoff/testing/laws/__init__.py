@@ -1,5 +1,21 @@
 """The laws, one file each; importing this package makes all of them known."""
 
-from bakeoff.testing.laws import call, causality, documents, padding, split, state
+from bakeoff.testing.laws import (
+    call,
+    causality,
+    compiling,
+    cost,
+    documents,
+    initialisation,
+    numbers,
+    padding,
+    parallel,
+    round_trip,
+    split,
+    state,
+)  # fmt: skip
 
-__all__ = ["call", "causality", "documents", "padding", "split", "state"]
+__all__ = [
+    "call", "causality", "compiling", "cost", "documents", "initialisation", "numbers", "padding", "parallel", "round_trip",
+    "split", "state",
+]  # fmt: skip

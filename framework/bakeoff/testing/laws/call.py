@@ -49,13 +49,13 @@ def _shapes(subject: Subject, told: str, T: int) -> None:
 
 def _side_effects(subject: Subject, told: str, T: int) -> None:
     batch = subject.batch(2, T)
-    before, held_x = _snapshot(subject.module), batch.x.clone()
-    values = {name: tensor.clone() for name, tensor in _tensors(subject.module)}
+    before, held_x = _snapshot(subject.root), batch.x.clone()
+    values = {name: tensor.clone() for name, tensor in _tensors(subject.root)}
     first = subject.run(batch).y
-    for name, tensor in _tensors(subject.module):
+    for name, tensor in _tensors(subject.root):
         if name not in values or not torch.equal(values[name], tensor):
             raise Broken(f"{told}: forward changed '{name}'; what updates after a step does so in after_step")
-    for name, value in _snapshot(subject.module).items():
+    for name, value in _snapshot(subject.root).items():
         if name not in before or before[name] != value:
             raise Broken(f"{told}: forward set the attribute '{name}'; what is derived once is a need, or memory")
     if not torch.equal(batch.x, held_x):

@@ -12,6 +12,9 @@ from torch import Tensor
 from bakeoff.testing.law import Broken, first_slip, hold, sequence_law
 from bakeoff.testing.subject import MODES, Batch, Place, Subject
 
+#: A chunk that no attribute tells of is looked for at this length.
+_USUAL_CHUNK = 64
+
 
 @sequence_law(1, "causality")
 def causality(subject: Subject) -> None:
@@ -30,7 +33,7 @@ def causality(subject: Subject) -> None:
 def probes(subject: Subject) -> Iterator[tuple[int, int, int]]:
     """Lengths, ragged with respect to every chunk, and tokens on both sides of its borders, of two rows."""
     yield from ((5, t, 2) for t in range(1, 5))
-    for chunk in subject.landmarks():
+    for chunk in sorted({*subject.landmarks(), _USUAL_CHUNK}):
         T = 2 * chunk + 3 if chunk < 32 else chunk + 3
         yield from ((T, t, 2) for t in sorted({1, chunk - 1, chunk, chunk + 1, T - 1}) if 0 < t < T)
 

@@ -32,7 +32,8 @@ def state(subject: Subject) -> None:
             _begun_again(subject, told)
     with subject.mode("evaluation"), torch.no_grad():
         _bytes(subject)
-        _accumulators(subject)
+        if subject.module.kind in ("mixer", "feed_forward"):  # deeper, every cache depends on all tokens
+            _accumulators(subject)
 
 
 def _is_nest(subject: Subject, told: str) -> None:

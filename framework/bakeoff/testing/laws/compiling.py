@@ -1,0 +1,37 @@
+"""Law 11: where compilation is claimed, few graphs serve all sequence lengths."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch._dynamo.testing import CompileCounter
+
+from bakeoff.testing.law import Broken, NotApplicable, NotClaimed, sequence_law
+from bakeoff.testing.subject import Subject
+
+_LENGTHS = (5, 8, 13, 16, 21)
+_GRAPHS = 2
+
+
+@sequence_law(11, "compile", slow=True)
+def compiling(subject: Subject) -> None:
+    """At most two graphs over five sequence lengths, each with the values of the plain call."""
+    if not subject.claims.compile:
+        raise NotClaimed("compile")
+    if subject.module.kind == "backbone":
+        raise NotApplicable("its blocks are compiled one by one")
+    torch._dynamo.reset()
+    counter = CompileCounter()
+    compiled = torch.compile(subject.call, backend=counter, fullgraph=False)
+    with subject.mode("training"):
+        for T in _LENGTHS:
+            batch = subject.batch(2, T)
+            sequence = subject.sequence(batch).prepare(subject.needs)
+            got: Tensor = compiled(batch.x, sequence).y
+            place = subject.apart(subject.call(batch.x, sequence).y, got)
+            if place is not None:
+                raise Broken(f"training, T={T}: compiled, output {place.t} differs by {place.by}")
+    torch._dynamo.reset()
+    if counter.frame_count > _GRAPHS:
+        lengths = ", ".join(map(str, _LENGTHS))
+        raise Broken(f"training: {counter.frame_count} graphs over T = {lengths}; at most {_GRAPHS} are allowed")
