@@ -118,9 +118,8 @@ class Checker:
     def _class(self, value: Mapping[str, Any], part: Wanted, path: str) -> type | None:
         name = value.get("use")
         if not isinstance(name, str):
-            choices = (
-                ", ".join(e.name for e in names(part.kind)) if part.kind else f"a class path of {part.base.__name__}"
-            )
+            known = ", ".join(entry.name for entry in names(part.kind))
+            choices = known if part.kind else f"a {part.base.__name__} by class path"
             self.slip(path, f"names no class: `use` is missing; it takes {choices}")
             return None
         try:

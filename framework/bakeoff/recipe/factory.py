@@ -40,9 +40,8 @@ def make(value: Any, path: str, makers: Mapping[str, Callable[[Any], Any]]) -> A
     if isinstance(value, dict):
         value = {key: make(item, f"{path}.{key}", makers) for key, item in value.items()}
         if path in makers:
-            value = {key: item for key, item in value.items() if key not in ("use", "dict_kwargs")} | value.get(
-                "dict_kwargs", {}
-            )
+            extra = value.pop("dict_kwargs", {})
+            value = {key: item for key, item in value.items() if key != "use"} | extra
     elif isinstance(value, list):
         value = [make(item, f"{path}.{index}", makers) for index, item in enumerate(value)]
     return makers[path](value) if path in makers else value

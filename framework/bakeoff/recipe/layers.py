@@ -89,9 +89,7 @@ class Tree:
             raise RecipeError(f"{path}{_at(places, path)}: {str(error).partition(chr(10))[0]}") from None
         inside = f"{path}."
         self.places = {p: place for p, place in self.places.items() if p != path and not p.startswith(inside)}
-        self.places[path] = _place(places, path)
-        if not isinstance(places, str):
-            self.places |= {p: place for p, place in places.items() if p.startswith(inside)}
+        self.places |= {p: _place(places, p) for p in _inner_paths(value, path)}
 
     def _check_lists(self, path: str, places: Mapping[str, str] | str) -> None:
         words = path.split(".")
@@ -102,6 +100,12 @@ class Tree:
                     f"{path}{_at(places, path)}: {'.'.join(words[:i])} is a list of {len(held)}; its places are "
                     f"{', '.join(map(str, range(len(held)))) or 'none'}, not '{words[i]}'"
                 )
+
+
+def _inner_paths(value: Any, path: str) -> list[str]:
+    """A path and the paths of all that stands in the value."""
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(inner for key, item in items for inner in _inner_paths(item, join(path, key)))]
 
 
 def check_keys(values: Any, places: Mapping[str, str], path: str = "") -> None:
@@ -222,11 +226,14 @@ def expand(layer: Layer, folder: Path, chain: tuple[str, ...] = ()) -> list[Laye
         if not path.is_file():
             raise RecipeError(f"extends{_at(layer.places, 'extends')}: there is no file {shown}")
         layers += stack(path, shown, chain)
-    values = shorten(layer.values, "", layer.places)
-    scripts = values.get("imports")
-    if isinstance(scripts, list):
-        values["imports"] = [_absolute(script, folder) for script in scripts]
+    values = absolute_scripts(shorten(layer.values, "", layer.places), folder)
     return [*layers, Layer(values, shorten_places(layer.places))]
+
+
+def absolute_scripts(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The same values with the scripts of `imports`, which are relative to `folder`, by absolute path."""
+    scripts = values.get("imports")
+    return values | {"imports": [_absolute(s, folder) for s in scripts]} if isinstance(scripts, list) else values
 
 
 def _absolute(script: Any, folder: Path) -> Any:

@@ -32,12 +32,9 @@ def plain(value: Any, annotation: Any) -> tuple[bool, Any]:
 
 def simple(annotation: Any) -> bool:
     """Whether a value of this type is passed on as a recipe writes it."""
-    plain_types = (*_WORDS, Any, object, None)
-    return (
-        annotation in plain_types
-        or typing.get_origin(annotation) is typing.Literal
-        or isinstance(annotation, typing.TypeVar)
-    )
+    if annotation in (*_WORDS, Any, object, None):
+        return True
+    return typing.get_origin(annotation) is typing.Literal or isinstance(annotation, typing.TypeVar)
 
 
 def describe(annotation: Any) -> str:

@@ -31,10 +31,9 @@ def lengthen(value: Any, path: str, classes: Mapping[str, type]) -> Any:
     inner = {key: lengthen(item, join(path, key), classes) for key, item in value.items()}
     if path not in classes:
         return inner
-    cls = classes[path]
-    registered = name_of(cls)
+    registered = name_of(classes[path])
     arguments = {key: item for key, item in inner.items() if key not in ("use", "dict_kwargs")}
-    long = {"class_path": class_path(registered) if registered else f"{cls.__module__}.{cls.__qualname__}"}
+    long = {"class_path": class_path(registered) if registered else inner["use"]}
     extra = {"dict_kwargs": inner["dict_kwargs"]} if "dict_kwargs" in inner else {}
     return long | {"init_args": arguments} | extra
 

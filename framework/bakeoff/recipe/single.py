@@ -8,13 +8,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bakeoff.errors import RecipeError
 from bakeoff.recipe import saving, scripts
 from bakeoff.recipe.checker import Checker
 from bakeoff.recipe.factory import Factory, make
 from bakeoff.recipe.layers import Tree, check_keys, expand, locate, overrides, place_of, stack
+from bakeoff.recipe.node import short_path
 from bakeoff.recipe.reading import Layer
 from bakeoff.recipe.schema import DEFAULTS, SEEDS, check_sections, load, model_arguments
-from bakeoff.recipe.slips import report
+from bakeoff.recipe.slips import lines, report
 from bakeoff.registry import name_of
 
 
@@ -68,12 +70,40 @@ class Recipe:
         self._check(fill=False)
         return self
 
+    def slips(self) -> list[str]:
+        """All that `check` would say, one line each, without raising."""
+        try:
+            self.check()
+        except RecipeError:
+            checker = self._checked[False][1]
+            return lines(checker.slips, self._laid.places, checker.valid)
+        return []
+
+    def paths_ending(self, words: str) -> list[str]:
+        """The paths of all values whose last words are these, such as "feed_forward.width"; defaults count."""
+        words = short_path(words)
+        return [path for path in saving.paths(self.full) if path == words or path.endswith(f".{words}")]
+
     def override(self, changes: Iterable[str] | Mapping[str, Any], source: str = "override") -> Recipe:
         """Another recipe: this one with values set by path; a changed class drops the arguments of the old one."""
         laid = self._laid.copy()
         for path, value in overrides(changes).items():
             laid.set(path, value, source)
         return Recipe(laid, self.path, self._name)
+
+    def with_sections(self, layers: Iterable[Layer]) -> Recipe:
+        """Another recipe: the sections that these layers speak of are theirs, all others are this one's."""
+        laid = self._laid.copy()
+        for section in {key: None for layer in layers for key in layer.values}:
+            laid.set(section, None, "default")
+            laid.set(section, DEFAULTS.get(section), "default")
+        for layer in layers:
+            laid.lay(layer.values, layer.places)
+        return Recipe(laid, self.path, self._name)
+
+    def named(self, name: str) -> Recipe:
+        """The same recipe under another name."""
+        return self.override({"name": name}, "default")
 
     def build(self, path: str, **links: Any) -> Any:
         """What stands at a path: an object, or the factory that its owner calls.
@@ -130,21 +160,19 @@ class Recipe:
         return f"Recipe({self.name!r}, {str(self.path) if self.path else 'from values'})"
 
     def _source(self, path: str) -> str:
-        return self._laid.places.get(path) or place_of(self._written(path), path) or "default"
-
-    def _written(self, path: str) -> dict[str, str]:
-        """Places that speak for a path: its own, or that of a list or interpolation that it stands in."""
-        held: Any = self._laid.raw(path)
-        return self._laid.places if held is not None else {}
+        """Where a value was written, itself or the interpolation that it comes by."""
+        held = self._laid.raw(path) is not None
+        return self._laid.places.get(path) or (place_of(self._laid.places, path) if held else None) or "default"
 
     def _check(self, fill: bool) -> tuple[dict[str, Any], Checker]:
         if fill not in self._checked:
             scripts.import_scripts(self._values)
             checker = Checker(fill)
             tree = check_sections({"name": self.name, **self._values}, checker)
-            report(checker.slips, self._laid.places, checker.valid, str(self.path.name if self.path else self.name))
             self._checked[fill] = (tree, checker)
-        return self._checked[fill]
+        tree, checker = self._checked[fill]
+        report(lines(checker.slips, self._laid.places, checker.valid), str(self.path.name if self.path else self.name))
+        return tree, checker
 
     def _model(self, value: Mapping[str, Any], checker: Checker, links: Mapping[str, Any]) -> Any:
         backbone = checker.classes["model"]
@@ -164,16 +192,23 @@ def recipe(source: str | Path | Mapping[str, Any], overrides: Iterable[str] | Ma
     `overrides` are `path=value` lines, or a mapping of paths to values. Raises `RecipeError` if it cannot be read or
     laid together; `Recipe.check` says whether it holds.
     """
+    layers, path, name = gathered(source, Path.cwd())
     laid = Tree()
     laid.lay(DEFAULTS, "default")
-    path: Path | None = None
-    if isinstance(source, Mapping):
-        layers, name = expand(Layer(dict(source), {}), Path.cwd()), "recipe"
-    else:
-        path, shown = locate(source, Path.cwd())
-        layers, name = stack(path, shown), path.stem
     for layer in layers:
-        check_keys(layer.values, layer.places)
         laid.lay(layer.values, layer.places)
     made = Recipe(laid, path, name)
     return made.override(overrides) if overrides else made
+
+
+def gathered(source: str | Path | Mapping[str, Any], folder: Path) -> tuple[list[Layer], Path | None, str]:
+    """The layers of a file or mapping, the lowest first; the file; and the name that it gives the recipe."""
+    path: Path | None = None
+    if isinstance(source, Mapping):
+        layers, name = expand(Layer(dict(source), {}), folder), "recipe"
+    else:
+        path, shown = locate(source, folder)
+        layers, name = stack(path, shown), path.stem
+    for layer in layers:
+        check_keys(layer.values, layer.places)
+    return layers, path, name

@@ -25,21 +25,25 @@ def near(word: str, known: Iterable[str]) -> str:
     return f"; did you mean '{found[0]}'?" if found else ""
 
 
-def report(slips: list[Slip], places: Mapping[str, str], valid: Mapping[str, Iterable[str]], name: str) -> None:
-    """Raise one `RecipeError` that lists every slip with its place; nothing if there is none.
+def lines(slips: Iterable[Slip], places: Mapping[str, str], valid: Mapping[str, Iterable[str]]) -> list[str]:
+    """One line a slip, with its place.
 
     `valid` maps each path to the keys it could have held: a key that belongs elsewhere is shown where.
     """
-    if not slips:
-        return
-    lines = []
+    found = []
     for slip in slips:
         place = place_of(places, slip.path)
         where = f"{slip.path} ({place})" if place else slip.path
-        lines.append(f"{where}: {slip.message}{_elsewhere(slip, valid)}")
-    if len(lines) == 1:
-        raise RecipeError(lines[0])
-    raise RecipeError(f"{name} has {len(lines)} slips:\n  " + "\n  ".join(lines))
+        found.append(f"{where}: {slip.message}{_elsewhere(slip, valid)}")
+    return found
+
+
+def report(found: list[str], name: str) -> None:
+    """Raise one `RecipeError` of all lines; nothing if there is none."""
+    if len(found) == 1:
+        raise RecipeError(found[0])
+    if found:
+        raise RecipeError(f"{name} has {len(found)} slips:\n  " + "\n  ".join(found))
 
 
 def _elsewhere(slip: Slip, valid: Mapping[str, Iterable[str]]) -> str:
