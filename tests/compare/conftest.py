@@ -78,6 +78,12 @@ def make_up(quality=None, seeds=(0, 1, 2), tuned=True):
     }
     arms = [_facts(i, name) for i, name in enumerate(quality)]
     trials = [_trial(i, name, level, seed, tuned) for seed in seeds for i, (name, level) in enumerate(quality.items())]
+    if tuned:
+        trials += [
+            _trial(i, name, level + 0.05 * (lr != 1e-3), 3, tuned, lr)
+            for lr in (1e-3, 3e-3)
+            for i, (name, level) in enumerate(quality.items())
+        ]
     plan = {
         "name": "made up",
         "description": "which mixer",
@@ -117,7 +123,7 @@ def _facts(i, name):
     }  # fmt: skip
 
 
-def _trial(i, name, level, seed, tuned):
+def _trial(i, name, level, seed, tuned, lr=None):
     import random
 
     from bakeoff.compare.store import Record
@@ -144,5 +150,6 @@ def _trial(i, name, level, seed, tuned):
         "memory.peak_bytes": (310 + 40 * i) * 2.0**20,
     }
     result = {"measures": measures, "curve": curve, "seconds": 21.5 + i, "code": ["c0de"]}
-    point = {"optimizer.lr": 1e-3} if tuned else {}
-    return Record(f"{name}-seed{seed}-abcdef", name, seed, "run", point, "done", None, result)
+    point = {"optimizer.lr": lr or 1e-3} if tuned else {}
+    stage = "tune" if lr else "run"
+    return Record(f"{name}-seed{seed}-{stage}{lr}", name, seed, stage, point, "done", None, result)

@@ -37,7 +37,7 @@ def test_verdicts_name_direction_size_interval_and_seeds(made_up):
 
 
 def test_difference_is_paired_so_that_the_seeds_own_level_cancels(made_up):
-    plan, trials = made_up({"a": 2.0, "b": 2.0})
+    plan, trials = made_up({"a": 2.0, "b": 2.0}, tuned=False)
     bits = {"a": (2.0, 2.1, 2.2), "b": (2.11, 2.20, 2.29)}
     for t in trials:
         t.result["measures"]["validation.bits_per_byte"] = bits[t.arm][t.seed]
@@ -81,7 +81,7 @@ def test_refused_arm_gives_its_reason(made_up):
 
 
 def test_correction_for_many_arms_is_said_where_it_changes_the_verdict(made_up):
-    plan, trials = made_up(dict.fromkeys("abcdefgh", 2.0))
+    plan, trials = made_up(dict.fromkeys("abcdefgh", 2.0), tuned=False)
     for t in trials:  # differences of b: 0.010, 0.012, 0.008, p about 0.013, times seven arms
         base = 2.0 + 0.1 * t.seed
         offset = {"a": 0.0, "b": (0.010, 0.012, 0.008)[t.seed]}.get(t.arm, (0.01, -0.01, 0.0)[t.seed])

@@ -26,7 +26,7 @@ STYLES = {
 
 
 #: Below this width the costs stand in a table of their own.
-WIDE = 92
+WIDE = 94
 
 
 def show(results: Results, console: Console) -> None:
@@ -73,7 +73,7 @@ def _quality(results: Results) -> dict[str, list[Text]]:
     column, digits = results.metric.column, digits_of(results)
     own = [Text(plus_minus(row[column], row[f"{column}_half"], 3)) for row in results.table]
     differences = [
-        Text(_difference(row, digits), style=STYLES.get(results.verdicts[row["arm"]].kind, "")) for row in results.table
+        Text(difference(row, digits), style=STYLES.get(results.verdicts[row["arm"]].kind, "")) for row in results.table
     ]
     return {results.metric.unit: own, "difference\nto baseline": differences}
 
@@ -101,7 +101,8 @@ def _table(results: Results, columns: dict[str, list[Text]]) -> Table:
     return table
 
 
-def _difference(row: dict[str, Any], digits: int) -> str:
+def difference(row: dict[str, Any], digits: int) -> str:
+    """A row's paired difference with half its interval."""
     if row["difference"] is None:
         return "–"
     half = None if row["difference_high"] is None else row["difference_high"] - row["difference"]

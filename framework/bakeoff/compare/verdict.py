@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bakeoff.compare.statistics import CONFIDENCE, Difference, Estimate
-from bakeoff.compare.words import decimals, plural, signed
+from bakeoff.compare.words import decimals, percent, plural, signed
 
 Kind = Literal["baseline", "better", "worse", "none shown", "one seed", "no pair", "refused", "failed", "waiting"]
 
@@ -30,7 +30,7 @@ def judge(difference: Difference | None, adjusted: float | None, baseline: str, 
         return Verdict("one seed", text)
     low, high = interval
     seeds = plural(difference.n, "seed")
-    share = f"{CONFIDENCE:.0%}".replace("%", " %")
+    share = percent(CONFIDENCE)
     if adjusted <= 1.0 - CONFIDENCE:
         better = difference.mean < 0
         near, far = (-high, -low) if better else (low, high)
@@ -53,7 +53,7 @@ def judge_baseline(own: Estimate, unit: str) -> Verdict:
     if own.interval is None:
         return Verdict("baseline", f"baseline: {own.mean:.{digits}f} {unit} on one seed")
     low, high = own.interval
-    share = f"{CONFIDENCE:.0%}".replace("%", " %")
+    share = percent(CONFIDENCE)
     text = (
         f"baseline: {own.mean:.{digits}f} {unit} "
         f"({share} interval {low:.{digits}f} to {high:.{digits}f}, {plural(own.n, 'seed')})"

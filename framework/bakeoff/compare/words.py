@@ -54,6 +54,13 @@ def signed(value: float, digits: int) -> str:
     return text.replace("-", "+") if float(text) == 0 else text
 
 
+def percent(share: float, digits: int = 0, *, sign: bool = False) -> str:
+    """0.05 -> 5 %; more decimals than asked for where none would be left: 0.005 -> 0.5 %."""
+    while digits < 3 and share and abs(share) * 100 < 10.0**-digits and not sign:
+        digits += 1
+    return f"{100 * share:{'+' if sign else ''}.{digits}f} %"
+
+
 def plural(n: int, noun: str) -> str:
     """1 seed, 3 seeds."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

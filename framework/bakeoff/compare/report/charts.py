@@ -1,0 +1,118 @@
+"""What the charts of the page show, as plain data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from typing import Any
+
+from bakeoff.compare.results import Arm, Results
+
+#: A curve is drawn with at most this many points; training loss is averaged between them.
+POINTS = 160
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Something that quality can be held against."""
+
+    key: str
+    """Column of the table."""
+    label: str
+    words: str
+    """How a tick is written: `count` or `size`."""
+    more_is_better: bool
+
+
+SPEED = (
+    Axis("tokens_per_second", "training, tokens per second", "count", True),
+    Axis("decode_tokens_per_second", "decoding, tokens per second", "count", True),
+    Axis("flops_per_token", "forward FLOPs per token", "count", False),
+)
+MEMORY = (
+    Axis("peak_bytes", "peak memory of training", "size", False),
+    Axis("state_bytes", "state per sequence", "size", False),
+    Axis("parameters", "parameters", "count", False),
+)
+
+
+def chart_data(results: Results) -> dict[str, Any]:
+    """All charts: learning curves by metric, and quality against speed and memory."""
+    return {
+        "unit": results.metric.unit,
+        "arms": [arm.name for arm in results.arms],
+        "curves": [curve for curve in (_validation(results), _loss(results)) if curve["series"]],
+        "tradeoffs": {
+            "speed": [t for axis in SPEED if (t := tradeoff(results, axis))],
+            "memory": [t for axis in MEMORY if (t := tradeoff(results, axis))],
+        },
+    }
+
+
+def _validation(results: Results) -> dict[str, Any]:
+    column = results.metric.column
+    series = {arm.name: points for arm in results.arms if len(points := curve(arm, column, 1)) > 1}
+    return {"label": f"validation, {results.metric.unit}", "series": series}
+
+
+def _loss(results: Results) -> dict[str, Any]:
+    longest = max((len(t.result["curve"]) for arm in results.arms for t in arm.done() if t.result), default=0)
+    every = math.ceil(longest / POINTS) if longest else 1
+    series = {arm.name: points for arm in results.arms if len(points := curve(arm, "loss", every)) > 1}
+    return {"label": "training loss, nats per token", "series": series}
+
+
+def curve(arm: Arm, column: str, every: int) -> list[dict[str, float]]:
+    """Mean, lowest and highest seed of a column at the steps that all seeds have, averaged over `every` steps."""
+    seeds = []
+    for trial in arm.done():
+        points = trial.result["curve"] if trial.result else []
+        seeds.append({p["step"]: p for p in points if p.get(column) is not None})
+    if not seeds:
+        return []
+    steps = sorted(set.intersection(*(set(seed) for seed in seeds)))
+    chunks = [steps[i : i + every] for i in range(0, len(steps), every)]
+    return [_point(seeds, column, chunk) for chunk in chunks]
+
+
+def _point(seeds: Items[Mapping[int, Mapping[str, float]]], column: str, steps: Items[int]) -> dict[str, float]:
+    values = [math.fsum(seed[step][column] for step in steps) / len(steps) for seed in seeds]
+    last = [seed[steps[-1]] for seed in seeds]
+    at = {axis: math.fsum(p[axis] for p in last) / len(last) for axis in ("tokens", "flops", "seconds")}
+    return {"step": steps[-1], **at, "mean": math.fsum(values) / len(values), "low": min(values), "high": max(values)}
+
+
+def tradeoff(results: Results, axis: Axis) -> dict[str, Any] | None:
+    """Quality of each arm against a cost, with the arms on the Pareto front; None where fewer than two are known."""
+    points = []
+    values = {arm.name: arm.values(results.metric.key).values() for arm in results.arms}
+    for row in results.table:
+        x, y = row[axis.key], row[results.metric.column]
+        if x is not None and y is not None:
+            seeds = values[row["arm"]]
+            points.append({"arm": row["arm"], "x": x, "y": y, "low": min(seeds), "high": max(seeds)})
+    if len(points) < 2:
+        return None
+    front = pareto([(p["x"] if not axis.more_is_better else -p["x"], p["y"]) for p in points])
+    return {
+        "label": axis.label,
+        "words": axis.words,
+        "more": axis.more_is_better,
+        "points": points,
+        "front": [points[i]["arm"] for i in front],
+    }
+
+
+def pareto(points: Items[tuple[float, float]]) -> list[int]:
+    """Indices of the points that no other beats, less being better in both, in order of the first number.
+
+    A point is beaten by one that is as good in both and better in one.
+    """
+    order = sorted(range(len(points)), key=lambda i: points[i])
+    front: list[int] = []
+    for i in order:
+        if not front or points[i][1] < points[front[-1]][1] or points[i] == points[front[-1]]:
+            front.append(i)
+    return front

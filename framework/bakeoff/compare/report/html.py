@@ -1,0 +1,59 @@
+"""The report as one HTML page that needs no network and, but for the charts, no script."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from bakeoff.compare.report import facts, sections
+from bakeoff.compare.report.charts import chart_data
+from bakeoff.compare.report.markup import Html, element, embedded, join
+from bakeoff.compare.report.pages import plugin_pages
+from bakeoff.compare.report.verdicts import verdict_section
+from bakeoff.compare.results import Results
+
+
+def page(results: Results) -> str:
+    """The whole page."""
+    name = results.plan["name"]
+    body = join(
+        element("a", "To the verdict", class_="skip", href="#verdict"),
+        _header(results),
+        element(
+            "main",
+            verdict_section(results),
+            sections.table(results),
+            sections.curves(results),
+            sections.tradeoffs(results),
+            sections.failures(results),
+            sections.recipes(results),
+            sections.tuning(results),
+            facts.method(results),
+            facts.trials(results),
+            facts.environment(results),
+            facts.repeat(results),
+            *plugin_pages(results),
+        ),
+        embedded(chart_data(results), "data"),
+        *(Html(f"<script>{_asset(script)}</script>") for script in ("charts.js", "page.js")),
+    )
+    head = join(
+        Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Html('<meta name="color-scheme" content="light dark">'),
+        element("title", f"{name}: bakeoff"),
+        Html(f"<style>{_asset('page.css')}</style>"),
+    )
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{body}</body></html>\n'
+
+
+def _header(results: Results) -> Html:
+    plan = results.plan
+    return element(
+        "header",
+        element("p", "bakeoff comparison", class_="eyebrow"),
+        element("h1", plan["name"]),
+        element("p", facts.summary(results), class_="lead"),
+    )
+
+
+def _asset(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,163 @@
+"""The page's sections: table, charts, failures, recipes, search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bakeoff.compare.report.charts import chart_data
+from bakeoff.compare.report.grids import grid, note, scrolling, section, words
+from bakeoff.compare.report.markup import Html, element, join
+from bakeoff.compare.report.recipes import ABSENT, differing
+from bakeoff.compare.report.verdicts import badge, swatch
+from bakeoff.compare.results import Results
+from bakeoff.compare.table import difference, digits_of, plus_minus
+from bakeoff.compare.tuning import at_edge, search
+from bakeoff.compare.words import count, size
+
+NO_SCRIPT = Html("<noscript><p>Charts need scripts; the table above holds the numbers.</p></noscript>")
+
+#: Heading, column of the table and how its numbers are written.
+COSTS = (
+    ("training tokens/s", "tokens_per_second", count),
+    ("decoding tokens/s", "decode_tokens_per_second", count),
+    ("peak memory", "peak_bytes", size),
+    ("parameters", "parameters", count),
+    ("without embedding", "parameters_without_embedding", count),
+    ("FLOPs per token", "flops_per_token", count),
+    ("state per sequence", "state_bytes", size),
+)
+
+
+def table(results: Results) -> Html:
+    """All arms with all numbers; each column sorts."""
+    measured = [results.metric.unit, "difference to baseline", "verdict"]
+    headings = ["arm", *measured, *(heading for heading, _, _ in COSTS), *results.other_measures]
+    head = [
+        element("th", element("button", heading, element("span", aria_hidden="true"), type="button"), scope="col")
+        for heading in headings
+    ]
+    body = [_table_row(results, row) for row in results.table]
+    drawn = element("table", element("thead", element("tr", *head)), element("tbody", *body), class_="sortable")
+    text = (
+        f"Means over seeds, ± half the 95 % interval. Less is better in {results.metric.unit}; a difference is paired: "
+        "arm minus baseline on the same seed, so that what a seed does to both cancels. Press a heading to sort."
+    )
+    return section("Table", scrolling(drawn, "Table of arms"), note(text))
+
+
+def _table_row(results: Results, row: dict[str, Any]) -> Html:
+    column = results.metric.column
+    return element(
+        "tr",
+        element("th", swatch(results, row["arm"]), row["arm"], scope="row"),
+        _number(plus_minus(row[column], row[f"{column}_half"], 3), row[column]),
+        _number(difference(row, digits_of(results)), row["difference"]),
+        words(badge(results, row["arm"])),
+        *(_number(write(row[key]), row[key]) for _, key, write in COSTS),
+        *(_number("–" if row[key] is None else f"{row[key]:.4g}", row[key]) for key in results.other_measures),
+        data_arm=[arm.name for arm in results.arms].index(row["arm"]),
+    )
+
+
+def _number(text: str, value: float | None) -> Html:
+    return element("td", text, data_value=value)
+
+
+def curves(results: Results) -> Html:
+    """Learning curves against tokens, FLOPs and seconds."""
+    if not chart_data(results)["curves"]:
+        return join()
+    text = (
+        "Mean over seeds; the band reaches from the lowest to the highest seed. Time is that of training alone. "
+        "Point at the chart, or focus it and press the arrow keys, to read values."
+    )
+    toggles = element("div", class_="arms", data_toggles=True, role="group", aria_label="Arms shown in the charts")
+    return section(
+        "Learning curves", toggles, element("div", class_="chart", data_chart="curves"), NO_SCRIPT, note(text)
+    )
+
+
+def tradeoffs(results: Results) -> Html:
+    """Quality against speed and against memory, with the Pareto front."""
+    data = chart_data(results)["tradeoffs"]
+    charts = [
+        element("div", element("h3", title), element("div", class_="chart", data_chart=key))
+        for key, title in (("speed", "Against speed and work"), ("memory", "Against memory"))
+        if data[key]
+    ]
+    text = (
+        f"Lower is better in {results.metric.unit}. The dashed line joins the arms that none beats in both (the "
+        "Pareto front of the means); bars reach from the lowest to the highest seed."
+    )
+    return (
+        section("What quality costs", element("div", *charts, class_="pair"), NO_SCRIPT, note(text))
+        if charts
+        else join()
+    )
+
+
+def failures(results: Results) -> Html:
+    """Trials and arms without a result, with the reason."""
+    rows = [
+        (arm.name, words("refused before training"), words(arm.facts["refused"]))
+        for arm in results.arms
+        if arm.facts.get("refused")
+    ]
+    for trial in results.failures:
+        which = f"seed {trial.seed}" + (", search" if trial.stage == "tune" else "")
+        rows.append((trial.arm, words(which), words(trial.reason or "")))
+    return section("Failures", grid("Failures and their reasons", (), rows)) if rows else join()
+
+
+def recipes(results: Results) -> Html:
+    """What differs between the arms' recipes."""
+    found = differing({arm.name: arm.facts["tree"] for arm in results.arms})
+    if not found:
+        return section("What differs", element("p", "The arms' recipes are the same."))
+    base = results.baseline.name
+    rows = []
+    for path, values in found.items():
+        same = {name: name != base and repr(value) == repr(values[base]) for name, value in values.items()}
+        cells = [element("td", _leaf(value), class_="same" if same[name] else "own") for name, value in values.items()]
+        rows.append((breakable(path), *cells))
+    text = f"Every setting in which an arm differs from another; what equals {base} is muted. All else is the same."
+    names = [arm.name for arm in results.arms]
+    return section("What differs", grid("Settings that differ", ("setting", *names), rows, "recipes"), note(text))
+
+
+def breakable(path: str) -> Html:
+    """A dotted path that may break after each dot."""
+    first, *rest = path.split(".")
+    return join(first, *(join(Html(".<wbr>"), segment) for segment in rest))
+
+
+def _leaf(value: Any) -> str:
+    if value is ABSENT:
+        return "–"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return str(value)
+
+
+def tuning(results: Results) -> Html:
+    """The search that every arm got, and what it chose."""
+    if not results.plan.get("tuning"):
+        return join()
+    found = {arm.name: search(results, arm.name) for arm in results.arms}
+    labels = list(dict.fromkeys(label for points in found.values() for label in points))
+    rows = []
+    for name, values in found.items():
+        known = {label: value for label, value in values.items() if value is not None}
+        best = min(known, key=known.__getitem__, default=None)
+        cells = (
+            element("td", plus_minus(values.get(label), None, 4), class_="chosen" if label == best else None)
+            for label in labels
+        )
+        rows.append((name, *cells))
+    text = (
+        f"{results.metric.unit} on seed {results.plan['tuning']['seed']}, which is none of the reported seeds, so that "
+        "choosing the best point flatters no reported number. The chosen point is marked."
+    )
+    edges = [element("li", line) for line in at_edge(results)]
+    warned = element("ul", *edges, class_="caveats") if edges else join()
+    return section("Search", grid("Search", ("arm", *labels), rows), note(text[0].upper() + text[1:]), warned)
