@@ -1,0 +1,150 @@
+"""`bakeoff plan R`: what a recipe costs, before anything is allocated."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from bakeoff.interfaces.command import Command
+
+if TYPE_CHECKING:
+    from bakeoff.evaluate.planning import RecipePlan
+    from bakeoff.model.cost import Cost
+
+Row = tuple[str, ...]
+
+
+class Plan(Command):
+    """Parameters, work, state and memory of a recipe, and the speed that memory allows in decoding."""
+
+    help = "parameters, FLOPs, memory and state of a recipe; nothing is allocated"
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """The recipe, overrides, and what to plan for."""
+        parser.add_argument("recipe", help="a YAML file, or bakeoff:NAME for one that is shipped")
+        parser.add_argument("overrides", nargs="*", metavar="PATH=VALUE", help="values set by path")
+        parser.add_argument("--length", type=int, help="tokens in a row (default: data.length)")
+        parser.add_argument("--batch", type=int, default=1, help="rows that are decoded at once (default: 1)")
+        parser.add_argument(
+            "--bandwidth", type=float, metavar="GB/S", help="of memory, for decoding (default: measured here)"
+        )
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Print the plan."""
+        from rich.console import Console
+
+        from bakeoff.errors import UserError
+        from bakeoff.evaluate.planning import plan_recipe
+        from bakeoff.recipe import recipe
+
+        for name in ("length", "batch", "bandwidth"):
+            value = getattr(arguments, name)
+            if value is not None and value <= 0:
+                raise UserError(f"--{name} is {value:g}; it must be positive")
+        planned = plan_recipe(recipe(arguments.recipe, arguments.overrides), arguments.length)
+        console = Console()
+        console.print(layers_table(planned))
+        console.print(_grid([*training_rows(planned), *decoding_rows(planned, arguments.batch, arguments.bandwidth)]))
+        for note in planned.notes:
+            console.print(f"[yellow]note:[/] {note}", highlight=False)
+        return 0
+
+
+def layers_table(planned: RecipePlan) -> Any:
+    """One row a group of equal layers and one a part; figures are of one layer."""
+    from rich.table import Table
+
+    model = planned.model
+    title = f"forward FLOPs of a token (average of {model.length} in a row; the last), of one layer each"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for title in ("part", "component"):
+        table.add_column(title, no_wrap=True)
+    for title in ("parameters", "average", "decoding", "state"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for layer in model.layers:
+        table.add_row(*_cost_row(f"layer {_ranges(layer.numbers)}", layer.whole), style="bold")
+        for part in layer.parts:
+            table.add_row(*_cost_row(f"  {part.name}", part))
+    table.add_row(*_cost_row("head", model.head), style="bold")
+    table.add_row(*_cost_row("all", model.whole), style="bold", end_section=True)
+    return table
+
+
+def training_rows(planned: RecipePlan) -> Iterator[Row]:
+    """What training costs."""
+    from bakeoff.compare.words import count, size
+
+    model, memory = planned.model, planned.memory
+    without = model.parameters.without_embeddings
+    yield (
+        "parameters",
+        f"{model.parameters.total:,}",
+        f"{without:,} without embeddings; vocabulary {planned.vocabulary:,}",
+    )
+    yield "training, a token", f"{count(model.training_flops)} FLOP", "three times the forward"
+    yield "6 N (1 + s / 6 d)", f"{count(model.formula_flops)} FLOP", "rule of thumb, N without embeddings"
+    if planned.total_flops is not None:
+        step = f"{planned.steps:,} steps of {planned.step_tokens:,} tokens"
+        yield "training, all", f"{count(planned.total_flops)} FLOP", step
+    if memory is not None:
+        many = f", {planned.accumulation} a step" if planned.accumulation > 1 else ""
+        yield "training memory", size(memory.peak), f"micro-batches of {planned.rows} rows{many}; of this:"
+        yield "  parameters", size(memory.parameters), ""
+        yield "  gradients", size(memory.gradients), ""
+        yield "  optimizer", size(memory.optimizer), ""
+        yield "  activations", size(memory.activations), "and temporaries, at the peak"
+    else:
+        yield "training memory", "–", "see the note"
+
+
+def decoding_rows(planned: RecipePlan, batch: int, bandwidth: float | None) -> Iterator[Row]:
+    """What decoding costs, and the bound that memory sets to it."""
+    from bakeoff.compare.words import count, size
+    from bakeoff.model.machine import measured_bandwidth
+
+    model = planned.model
+    yield "weights", size(model.weight_bytes), ""
+    yield "state of a row", size(model.whole.state), f"with {model.length} tokens"
+    speed = measured_bandwidth() if bandwidth is None else bandwidth * 1e9
+    bound = model.decode(batch, speed)
+    if bound is None:
+        yield "decoding bound", "–", "see the note"
+        return
+    if batch > 1:
+        yield "state of the batch", size(model.whole.state and model.whole.state * batch), f"{batch} rows"
+    source = "measured here" if bandwidth is None else "as given"
+    reads = f"{size(bound.read)} a step at {speed / 1e9:.3g} GB/s ({source})"
+    yield "decoding bound", f"{count(bound.tokens_per_second)} tokens/s", f"{bound.seconds * 1e3:.3g} ms for {reads}"
+    if bound.intensity is not None:
+        yield "intensity", f"{bound.intensity:.3g} FLOP/byte", "of decoding with a full past"
+
+
+def _cost_row(name: str, cost: Cost) -> Row:
+    from bakeoff.compare.words import count, size
+
+    figures = count(cost.parameters), count(cost.flops), count(cost.decode_flops), size(cost.state)
+    return name, cost.component, *figures
+
+
+def _ranges(numbers: tuple[int, ...]) -> str:
+    """0-2, 4 for (0, 1, 2, 4)."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and spans[-1][-1] == number - 1:
+            spans[-1].append(number)
+        else:
+            spans.append([number])
+    return ", ".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
+
+
+def _grid(rows: list[Row]) -> Any:
+    from rich.table import Table
+
+    grid = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(style="dim")
+    for row in rows:
+        grid.add_row(*row)
+    return grid

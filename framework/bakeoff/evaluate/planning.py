@@ -1,0 +1,126 @@
+"""What a recipe will cost, before anything is built: `bakeoff plan`, and the memory estimate of `bakeoff check`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from bakeoff.data import Data
+from bakeoff.data.preparing import cache_folder, prepared_tokenizer
+from bakeoff.model.cost import Plan, plan
+from bakeoff.model.memory import Memory, planned_memory
+from bakeoff.recipe import Recipe
+
+#: Lightning's `precision` -> (type of the parameters, type of autocast).
+PRECISIONS: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
+    "64": (torch.float64, None),
+    "64-true": (torch.float64, None),
+    "32": (torch.float32, None),
+    "32-true": (torch.float32, None),
+    "16": (torch.float32, torch.float16),
+    "16-mixed": (torch.float32, torch.float16),
+    "16-true": (torch.float16, None),
+    "bf16": (torch.float32, torch.bfloat16),
+    "bf16-mixed": (torch.float32, torch.bfloat16),
+    "bf16-true": (torch.bfloat16, None),
+}
+
+
+@dataclass(frozen=True)
+class RecipePlan:
+    """The cost of a recipe's model, and of training it as the recipe says.
+
+    Attributes
+    ----------
+    model : per token and per row. vocabulary : ids.
+    rows, accumulation, ranks : of a micro-batch, micro-batches a step, and devices.
+    memory : of a training step on one device, or None where a part looks at values. steps : the budget, or None.
+    notes : what could not be told, and why.
+    """
+
+    model: Plan
+    vocabulary: int
+    rows: int
+    accumulation: int
+    ranks: int
+    step_tokens: int
+    steps: int | None
+    memory: Memory | None
+    notes: tuple[str, ...]
+
+    @property
+    def total_flops(self) -> float | None:
+        """Operations of the whole run."""
+        each = self.model.training_flops
+        return None if each is None or self.steps is None else each * self.steps * self.step_tokens
+
+
+def plan_recipe(recipe: Recipe, length: int | None = None) -> RecipePlan:
+    """Plan a recipe at `length` (that of its data unless given); a tokenizer whose size is learnt is trained first."""
+    recipe.check()
+    data: Data = recipe.build("data")
+    vocabulary = vocabulary_size(recipe, data)
+    with torch.device("meta"):
+        model = recipe.build("model", vocab_size=vocabulary, max_length=data.length)
+    costs = plan(model, length or data.length)
+    trainer = recipe.tree["trainer"]
+    ranks = _ranks(trainer)
+    notes = list(costs.notes)
+    memory = _memory(recipe, data, vocabulary, data.micro(ranks), data.accumulation(ranks), notes)
+    steps = trainer.get("max_steps")
+    return RecipePlan(
+        model=costs,
+        vocabulary=vocabulary,
+        rows=data.micro(ranks),
+        accumulation=data.accumulation(ranks),
+        ranks=ranks,
+        step_tokens=data.batch_tokens,
+        steps=steps if steps and steps > 0 else None,
+        memory=memory,
+        notes=tuple(notes),
+    )
+
+
+def vocabulary_size(recipe: Recipe, data: Data) -> int:
+    """How many ids the recipe's tokenizer has; one that learns how many is trained, or found in the cache."""
+    asked = recipe.tree["data"]["tokenizer"]
+    takes_size = "vocab_size" in inspect.signature(type(data.tokenizer)).parameters
+    if not takes_size or asked.get("vocab_size") is not None:
+        return data.vocab_size
+    cache = cache_folder(data.cache)
+    return prepared_tokenizer(data.corpus, data.tokenizer, cache, data.tokenizer_bytes, progress=True).vocab_size
+
+
+def _ranks(trainer: Mapping[str, Any]) -> int:
+    devices = trainer.get("devices")
+    return (devices if isinstance(devices, int) and devices > 0 else 1) * (trainer.get("num_nodes") or 1)
+
+
+def _memory(
+    recipe: Recipe, data: Data, vocabulary: int, rows: int, accumulation: int, notes: list[str]
+) -> Memory | None:
+    precision = str(recipe.tree["trainer"].get("precision") or "32")
+    if precision not in PRECISIONS:
+        notes.append(f"training memory is not planned for trainer.precision {precision}")
+        return None
+    own, mixed = PRECISIONS[precision]
+    try:
+        return planned_memory(
+            partial(recipe.build, "model", vocab_size=vocabulary, max_length=data.length),
+            recipe.build("objective"),
+            recipe.build("optimizer"),
+            rows=rows,
+            length=data.length,
+            documents=data.isolate_documents,
+            accumulate=accumulation > 1,
+            dtype=own,
+            mixed=mixed,
+        )
+    except Exception as error:  # whatever a part of anybody's may raise when it is run on shapes alone
+        notes.append(f"training memory is not known: on shapes alone a part fails with {type(error).__name__}: {error}")
+        return None

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+from bakeoff.cli.main import main
+from bakeoff.cli.plan import _ranges
+from bakeoff.evaluate.planning import plan_recipe
+from bakeoff.recipe import recipe
+
+RECIPE = """
+model:
+  d_model: 64
+  depth: 3
+  pattern: [wide, narrow]
+  blocks:
+    wide:
+      use: pre_norm
+      mixer: {use: attention, n_heads: 4}
+      feed_forward: {use: gated_mlp, width: 128}
+    narrow:
+      use: pre_norm
+      mixer: {use: attention, n_heads: 4, window: 16}
+      feed_forward: {use: gated_mlp, width: 128}
+data: {corpus: {use: sotu}, tokenizer: {use: byte}, length: 64, batch_tokens: 1024, micro_batch: 4}
+trainer: {max_steps: 10}
+"""
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(RECIPE)
+    return path
+
+
+def test_a_recipe_is_planned_as_it_trains(written: Path):
+    planned = plan_recipe(recipe(written))
+    assert (planned.vocabulary, planned.rows, planned.accumulation, planned.ranks) == (259, 4, 4, 1)
+    assert [layer.numbers for layer in planned.model.layers] == [(0, 2), (1,)]
+    assert planned.total_flops == planned.model.training_flops * 10 * 1024
+    assert planned.memory.optimizer > 2 * planned.memory.gradients
+    assert planned.notes == ()
+
+
+def test_precision_and_devices_change_the_plan(written: Path):
+    full = plan_recipe(recipe(written)).memory
+    mixed = plan_recipe(recipe(written, ["trainer.precision=bf16-mixed"])).memory
+    assert mixed.parameters == full.parameters
+    assert mixed.activations < full.activations
+    assert plan_recipe(recipe(written, ["trainer.devices=2"])).accumulation == 2
+
+
+def test_the_command_prints_every_part(written: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["plan", str(written), "data.length=128", "--bandwidth", "100", "--batch", "8"]) == 0
+    shown = capsys.readouterr().out
+    for words in ("layer 0, 2", "attention", "gated_mlp", "head", "training memory", "6 N (1 + s / 6 d)", "8 rows"):
+        assert words in shown
+    assert "100 GB/s (as given)" in " ".join(shown.split())
+
+
+def test_a_part_that_declares_nothing_shows_a_dash_and_a_note(written: Path, capsys: pytest.CaptureFixture[str]):
+    script = written.with_name("mine.py")
+    script.write_text(
+        "from bakeoff import register\n"
+        "from bakeoff.interfaces import Result, SequenceMixer\n\n"
+        "@register('silent_mixer')\n"
+        "class SilentMixer(SequenceMixer):\n"
+        "    def forward(self, x, sequence, state=None):\n"
+        "        return Result(x)\n"
+    )
+    silent = [f"imports=[{script}]", "model.blocks.narrow.mixer={use: silent_mixer}"]
+    assert main(["plan", str(written), *silent, "--bandwidth", "100"]) == 0
+    shown = capsys.readouterr().out
+    assert "SilentMixer declares no cost" in " ".join(shown.split())
+    assert any("silent_mixer" in line and "–" in line for line in shown.splitlines())
+
+
+def test_a_model_larger_than_the_machine_is_planned(written: Path, capsys: pytest.CaptureFixture[str]):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    large = ["model.d_model=16384", "model.depth=10", "data.length=2048", "data.batch_tokens=131072"]
+    planned = plan_recipe(recipe(written, [*large, "model.blocks.wide.feed_forward.width=81920"]))
+    assert planned.model.parameters.total > 30e9
+    assert planned.memory.peak > 400e9
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 300e6
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--batch", "0"], "--batch is 0; it must be positive"),
+        (["model.dmodel=3"], "dmodel"),
+    ],
+)
+def test_slips_are_one_message_and_exit_code_2(
+    written: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+):
+    assert main(["plan", str(written), *words]) == 2
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert "Traceback" not in shown
+
+
+def test_layer_numbers_are_shown_as_spans():
+    assert _ranges((0, 1, 2, 4, 6, 7)) == "0-2, 4, 6-7"
