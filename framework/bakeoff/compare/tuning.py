@@ -50,16 +50,17 @@ def choose(results: Results, arm: str) -> Point | None:
 
 
 def at_edge(results: Results) -> list[str]:
-    """A sentence for each arm and setting whose best value is the least or greatest that was tried."""
+    """A sentence for each value at an edge of the grid that arms are best at."""
     said = []
     for path, values in results.plan["tuning"]["grid"].items():
         ordered = sorted(values) if all(isinstance(value, (int, float)) for value in values) else []
-        for arm in results.arms:
-            point = choose(results, arm.name)
-            if point and len(ordered) > 1 and point[path] in (ordered[0], ordered[-1]):
-                side = "least" if point[path] == ordered[0] else "greatest"
+        if len(ordered) < 2:
+            continue
+        for edge, which, side in ((ordered[0], "least", "below"), (ordered[-1], "greatest", "above")):
+            arms = [a.name for a in results.arms if (choose(results, a.name) or {}).get(path) == edge]
+            if arms:
+                best = "is best" if len(arms) == 1 else "are best"
                 said.append(
-                    f"{arm.name} is best at {path} {point[path]}, the {side} value tried: "
-                    f"it may do better {'below' if side == 'least' else 'above'} it."
+                    f"{', '.join(arms)} {best} at {path} {edge}, the {which} value tried, and may do better {side} it."
                 )
     return said

@@ -83,7 +83,7 @@ function decimalsFor(values) {
 
 // An empty plot with axes. `x` and `y`: {low, high, log, words, label}. Returns the node, scales and the layer to draw on.
 function frame(width, height, x, y) {
-  const left = 58, right = 18, top = 16, bottom = 46;
+  const left = 58, right = 18, top = 32, bottom = 46;
   const node = svg("svg", { class: "plot", width, height, viewBox: `0 0 ${width} ${height}` });
   const sx = scale(x.low, x.high, left, width - right, x.log), sy = scale(y.low, y.high, height - bottom, top, false);
   const yTicks = ticks(y.low, y.high, 5, false), digits = decimalsFor(yTicks);
@@ -91,8 +91,9 @@ function frame(width, height, x, y) {
     node.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: sy(tick), y2: sy(tick) }));
     node.append(svg("text", { x: left - 8, y: sy(tick) + 4, "text-anchor": "end" }, tick.toFixed(digits)));
   }
-  const many = Math.max(2, Math.floor(width / 130));
-  const found = x.words === "size" && !x.log ? sizeTicks(x.low, x.high, many) : ticks(x.low, x.high, many, x.log);
+  const some = (many) => (x.words === "size" && !x.log ? sizeTicks(x.low, x.high, many) : ticks(x.low, x.high, many, x.log));
+  let found = [];
+  for (let many = Math.max(2, Math.floor(width / 130)); found.length < 3 && many < 9; many++) found = some(many);
   let last = -Infinity;
   for (const tick of found) {
     const place = sx(tick);
@@ -103,7 +104,7 @@ function frame(width, height, x, y) {
   }
   node.append(svg("line", { class: "axis-line", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }));
   node.append(svg("text", { x: (left + width - right) / 2, y: height - 10, "text-anchor": "middle" }, x.label));
-  node.append(svg("text", { x: left, y: top - 4, "text-anchor": "start" }, y.label));
+  node.append(svg("text", { x: 14, y: 19, "text-anchor": "start" }, y.label));
   const clip = `clip${frame.count = (frame.count || 0) + 1}`;
   const box = svg("rect", { x: left, y: top, width: width - left - right, height: height - top - bottom });
   node.append(svg("clipPath", { id: clip }, box));

@@ -173,11 +173,18 @@ function staircase(points) {
   return points.map(([x, y], i) => (i ? `L${x} ${points[i - 1][1]}L${x} ${y}` : `M${x} ${y}`)).join("");
 }
 
+const pen = document.createElement("canvas").getContext("2d");
+
+function textWidth(text) {
+  pen.font = `12.5px ${getComputedStyle(document.body).fontFamily}`;
+  return pen.measureText(text).width;
+}
+
 // Names beside the marks, moved apart where they would lie on one another.
 function labels(f, points) {
   const taken = points.map((p) => [f.sx(p.x) - 7, f.sy(p.y) - 7, 14, 14]);
   for (const p of points) {
-    const px = f.sx(p.x), py = f.sy(p.y), w = 7.2 * p.arm.length, options = [];
+    const px = f.sx(p.x), py = f.sy(p.y), w = textWidth(p.arm), options = [];
     for (const dy of [0, -16, 16, -32, 32, -48, 48]) options.push([px + 11, py + dy], [px - 11 - w, py + dy]);
     const free = ([x, y]) => x >= f.left && x + w <= f.right + 8 && y - 8 >= f.top && y + 8 <= f.bottom
       && taken.every(([a, b, c, d]) => x + w < a || a + c < x || y + 7 < b || b + d < y - 7);

@@ -33,7 +33,12 @@ def table(results: Results) -> Html:
     measured = [results.metric.unit, "difference to baseline", "verdict"]
     headings = ["arm", *measured, *(heading for heading, _, _ in COSTS), *results.other_measures]
     head = [
-        element("th", element("button", heading, element("span", aria_hidden="true"), type="button"), scope="col")
+        element(
+            "th",
+            element("button", heading, element("span", aria_hidden="true"), type="button"),
+            scope="col",
+            class_="word" if heading == "verdict" else None,
+        )
         for heading in headings
     ]
     body = [_table_row(results, row) for row in results.table]

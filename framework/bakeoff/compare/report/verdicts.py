@@ -55,7 +55,7 @@ class Scale:
 
     def ticks(self) -> list[float]:
         """Round values, three to seven of them, zero included."""
-        rough = (self.high - self.low) / 4
+        rough = (self.high - self.low) / 5
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
         return [i * step for i in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
