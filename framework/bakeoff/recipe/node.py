@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from numbers import Integral, Real
+from pathlib import PurePath
 from typing import Any
 
 from bakeoff.errors import RecipeError
@@ -16,7 +17,7 @@ LONG = ("class_path", "init_args", "dict_kwargs")
 
 def short_name(class_path: str) -> str:
     """The registered name of a class path, or the path itself."""
-    return _targets().get(class_path, class_path)
+    return _targets().get(class_path, class_path) if "." in class_path else class_path
 
 
 def class_path(name: str) -> str:
@@ -24,7 +25,6 @@ def class_path(name: str) -> str:
     return {short: path for path, short in _targets().items()}.get(name, name)
 
 
-@lru_cache(maxsize=1)
 def _targets() -> dict[str, str]:
     return {e.target.replace(":", "."): e.name for e in names() if not e.package.startswith("script ")}
 
@@ -34,10 +34,10 @@ def shorten(value: Any, path: str = "", places: Mapping[str, str] | None = None)
 
     Raises `RecipeError` for a node that has keys of both forms.
     """
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [shorten(item, join(path, i), places) for i, item in enumerate(value)]
     if not isinstance(value, Mapping):
-        return value
+        return _plain(value)
     if "class_path" not in value and "init_args" not in value:
         named = {k: shorten(v, join(path, k), places) for k, v in value.items()}
         return named | {"use": short_name(named["use"])} if isinstance(named.get("use"), str) else named
@@ -54,6 +54,15 @@ def shorten(value: Any, path: str = "", places: Mapping[str, str] | None = None)
     named = {"use": short_name(value["class_path"])} if isinstance(value.get("class_path"), str) else {}
     extra = {"dict_kwargs": value["dict_kwargs"]} if value.get("dict_kwargs") else {}
     return named | {k: shorten(v, join(join(path, "init_args"), k), places) for k, v in arguments.items()} | extra
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy, paths and tuples, which come from a notebook, as YAML would give them."""
+    if isinstance(value, (bool, str)) or value is None:
+        return value
+    if isinstance(value, Real):
+        return int(value) if isinstance(value, Integral) else float(value)
+    return str(value) if isinstance(value, PurePath) else value
 
 
 def short_path(path: str) -> str:

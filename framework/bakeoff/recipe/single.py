@@ -70,6 +70,26 @@ class Recipe:
         self._check(fill=False)
         return self
 
+    def demands(self) -> Any:
+        """The model on the meta device, if its parts and the machine do what the run asks; else an error.
+
+        Raises `CapabilityError` naming part, demand and alternatives, and `RecipeError` where a part refuses its
+        arguments or Lightning would not do what `trainer:` says.
+        """
+        from bakeoff.recipe.demands import check_demands
+
+        return check_demands(self)
+
+    def path_of(self, cls: type) -> str | None:
+        """The path of the first node of a class, defaults included; None where no node names it."""
+        classes = self._check(fill=True)[1].classes
+        return next((path for path, held in classes.items() if held is cls), None)
+
+    def place(self, path: str) -> str:
+        """ " (file:line)" of the value at a path, or of what it stands in; nothing for a default."""
+        place = place_of(self._laid.places, path)
+        return f" ({place})" if place and place != "default" else ""
+
     def slips(self) -> list[str]:
         """All that `check` would say, one line each, without raising."""
         try:

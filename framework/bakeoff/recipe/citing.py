@@ -1,0 +1,56 @@
+"""The papers behind the parts of a recipe, a comparison or a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bakeoff.errors import RecipeError, RegistryError
+from bakeoff.recipe.comparing import comparison, is_comparison
+from bakeoff.recipe.layers import locate
+from bakeoff.recipe.node import shorten
+from bakeoff.recipe.reading import read
+from bakeoff.recipe.single import recipe
+from bakeoff.registry import find
+
+if TYPE_CHECKING:
+    from bakeoff.interfaces import Reference
+
+
+def references(source: str | Path) -> dict[str, Reference]:
+    """Name -> reference of every part that has one, sorted by name; of a folder, what its saved recipes name.
+
+    Nothing that a run folder carries is executed: parts of its scripts are left out.
+    """
+    path, shown = locate(source, Path.cwd())
+    if path.is_dir():
+        saved = sorted(path.rglob("recipe.yaml"))
+        if not saved:
+            raise RecipeError(f"{shown}: holds no recipe.yaml, so it is the folder of no run")
+        named = {name for file in saved for name in _named(shorten(read(file).values))}
+    elif is_comparison(source):
+        named = {name for arm in comparison(source).arms.values() for name in arm.components()}
+    else:
+        named = set(recipe(source).components())
+    return dict(sorted(_referenced(named)))
+
+
+def _named(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        if isinstance(value.get("use"), str):
+            yield value["use"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _named(item)
+
+
+def _referenced(named: set[str]) -> Iterator[tuple[str, Reference]]:
+    for name in named:
+        try:
+            reference = getattr(find(name), "reference", None)
+        except RegistryError:
+            continue
+        if reference is not None:
+            yield name, reference

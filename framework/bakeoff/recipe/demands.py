@@ -1,0 +1,111 @@
+"""What a run demands of its parts and of the machine, asked before anything is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from bakeoff.errors import CapabilityError, RecipeError, UserError
+from bakeoff.recipe.building import factory
+from bakeoff.registry import find, name_of, names
+
+if TYPE_CHECKING:
+    from bakeoff.recipe.single import Recipe
+
+#: Stands in for the vocabulary where the tokenizer is not trained yet; no capability depends on it.
+_VOCABULARY = 512
+_WORKERS = ("mixer", "feed_forward")
+
+
+def check_demands(recipe: Recipe) -> Any:
+    """The recipe's model on the meta device, if it can be built and its parts do what the run asks of them.
+
+    Raises `RecipeError` where a part refuses its arguments or the trainer's would not do what they say, and
+    `CapabilityError` naming part, demand and alternatives.
+    """
+    import torch
+
+    _trainer(recipe)
+    try:
+        with torch.device("meta"):
+            model = recipe.build("model", vocab_size=_VOCABULARY, max_length=recipe.tree["data"]["length"])
+    except (ValueError, TypeError) as error:
+        path = _guilty(recipe, error)
+        raise RecipeError(f"{path}{recipe.place(path)}: {error}") from error
+    if recipe.tree["data"].get("isolate_documents", True):
+        unmet = list(_unmet(recipe, model, "documents"))
+        if unmet:
+            raise CapabilityError(_told(unmet))
+    return model
+
+
+def _unmet(recipe: Recipe, model: Any, capability: str) -> Iterator[str]:
+    """A line for each class of mixer or feed-forward in the model that does not claim a capability."""
+    seen: set[type] = set()
+    for module in model.modules():
+        kind = getattr(module, "kind", None)
+        if kind not in _WORKERS or getattr(module.capabilities, capability) or type(module) in seen:
+            continue
+        seen.add(type(module))
+        name = name_of(type(module)) or type(module).__name__
+        path = recipe.path_of(type(module)) or "model"
+        claiming = ", ".join(other for other in claimants(kind, capability) if other != name)
+        yield (
+            f"{path}{recipe.place(path)}: {name} does not claim `{capability}`, which data.isolate_documents: true "
+            f"demands; use a {kind.replace('_', '-')} that claims it ({claiming}), or set data.isolate_documents: false"
+        )
+
+
+def claimants(kind: str, capability: str) -> list[str]:
+    """Names of the known components of a kind that claim a capability with one of their examples' arguments."""
+    return [entry.name for entry in names(kind) if _claims(entry.name, kind, capability)]
+
+
+def _claims(name: str, kind: str, capability: str) -> bool:
+    from bakeoff.interfaces import LayerContext
+
+    place = LayerContext(d_model=16, vocab_size=16, max_length=16, n_heads=4, n_kv_heads=4, head_width=4)
+    try:
+        for arguments in find(name, kind).examples():  # type: ignore[attr-defined]
+            part = factory({"use": name, **arguments}, kind)(place)
+            if getattr(part.capabilities, capability):
+                return True
+    except (UserError, ValueError, TypeError):  # it cannot be loaded, or not be built by itself
+        return False
+    return False
+
+
+def _guilty(recipe: Recipe, error: BaseException) -> str:
+    """The path of the innermost part in whose constructor the error was raised."""
+    path, trace = "model", error.__traceback__
+    while trace is not None:
+        owner = type(trace.tb_frame.f_locals.get("self"))
+        path = recipe.path_of(owner) or path
+        trace = trace.tb_next
+    return path
+
+
+def _told(lines: list[str]) -> str:
+    return lines[0] if len(lines) == 1 else "unmet demands:\n  " + "\n  ".join(lines)
+
+
+def _trainer(recipe: Recipe) -> None:
+    """Pairs of settings that Lightning would take without a word and not do."""
+    import torch
+
+    trainer = recipe.tree["trainer"]
+    half = str(trainer.get("precision")) in ("16", "16-mixed")
+    accelerator = trainer.get("accelerator", "auto")
+    found = []
+    if half and (accelerator == "cpu" or (accelerator == "auto" and not torch.cuda.is_available())):
+        found.append(
+            "trainer.precision: 16-mixed on a CPU would silently run as bf16-mixed, without loss scaling; "
+            "set trainer.precision: bf16-mixed"
+        )
+    if half and recipe.tree["optimizer"].get("fused") and trainer.get("gradient_clip_val"):
+        found.append(
+            "optimizer.fused: a fused optimizer unscales 16-mixed gradients by itself, so trainer.gradient_clip_val "
+            "would clip scaled ones; set optimizer.fused: false, or trainer.precision: bf16-mixed"
+        )
+    if found:
+        raise RecipeError(_told(found))
