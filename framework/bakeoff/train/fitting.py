@@ -1,0 +1,143 @@
+"""`fit`: a recipe is trained, or its training continued, in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+
+from bakeoff.errors import UserError
+from bakeoff.model.machine import measured_peak
+from bakeoff.parts.files import write_json
+from bakeoff.recipe import Recipe
+from bakeoff.train.assembly import Assembly, TrainingData, assemble, compile_blocks
+from bakeoff.train.checkpoint import Checkpoints
+from bakeoff.train.conductor import Conductor
+from bakeoff.train.curve import Curve, read_curve
+from bakeoff.train.failures import Interrupted, is_out_of_memory, out_of_memory
+from bakeoff.train.folder import SHARED_FOLDER, RunFolder, choose_folder
+from bakeoff.train.launch import launched_by_command, train_in_command
+from bakeoff.train.loop import quiet_lightning
+from bakeoff.train.module import Clock, TrainingModule
+from bakeoff.train.progress import Progress, Scale, display_for
+from bakeoff.train.records import check_recorded, record
+from bakeoff.train.run import Run, load_run
+from bakeoff.train.saving import load_plain, save_whole
+from bakeoff.train.stopping import StopRequested, StopSignals
+from bakeoff.train.trainer import build_trainer, ranks_of
+from bakeoff.train.validation import Validation
+
+
+def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress = True, resume: bool = True) -> Run:
+    """Train a recipe; the run stands in `folder`, by default `runs/<recipe>/<time>-<hash>`.
+
+    A folder that holds an unfinished run of the same recipe continues it exactly; a finished one is only loaded.
+    Ranks beyond the first are started through the `bakeoff fit` command.
+
+    Parameters
+    ----------
+    progress : show a bar or lines; a callable gets dicts of numbers instead, at most a few times a second.
+    resume : False refuses a folder that holds a run.
+
+    Raises `UserError` for what does not fit, `Interrupted` after Ctrl-C (with a checkpoint), `NotFinite` for a loss or
+    gradient that is not finite.
+    """
+    recipe.check()
+    arguments = recipe.build("trainer")
+    if progress is True and arguments.get("enable_progress_bar") is False:
+        progress = False
+    place = RunFolder(Path(folder) if folder is not None else choose_folder(recipe.name, recipe.hash()))
+    if place.recipe.exists():
+        if not resume:
+            raise UserError(f"{place.path} holds a run already; give another folder, or let it continue")
+        check_recorded(place, recipe)
+    if place.summary.exists():
+        return load_run(place.path, trust=True)
+    with quiet_lightning():
+        trainer = build_trainer(arguments, root=place.path)
+        if ranks_of(trainer) > 1 and not launched_by_command():
+            train_in_command(recipe, place, progress)
+            return load_run(place.path, trust=True)
+        os.environ[SHARED_FOLDER] = str(place.path.absolute())
+        try:
+            return _train(recipe, place, trainer, progress)
+        finally:
+            os.environ.pop(SHARED_FOLDER, None)
+
+
+def _train(recipe: Recipe, place: RunFolder, trainer: pl.Trainer, progress: Progress) -> Run:
+    main = trainer.is_global_zero
+    display = display_for(progress, main=main)
+    assembly = assemble(recipe, progress=progress is True and main)
+    ranks = ranks_of(trainer)
+    trainer.accumulate_grad_batches = assembly.data.accumulation(ranks)
+    kept, wanted = recipe.tree["checkpoint"], recipe.tree["validation"]
+    checkpoints = Checkpoints(place.checkpoints, every=kept["every_steps"], keep=kept["keep"])
+    if main:
+        place.make()
+    start = checkpoints.newest(display.say)
+    clock, signals, curve = Clock(start[0] if start else 0), StopSignals(), Curve(place.curve)
+    if main:
+        record(place, assembly, trainer, clock.step)
+        curve.start(clock.step)
+    module = assembly.module(trainer.max_steps, clock, signals)
+    conductor = Conductor(
+        scale=_scale(assembly, trainer, progress),
+        log_every=trainer.log_every_n_steps,  # type: ignore[attr-defined]
+        validation=Validation(assembly.data, every=wanted["every_steps"], tokens=wanted["tokens"]),
+        curve=curve if main else None,
+        checkpoints=checkpoints,
+        display=display,
+        signals=signals,
+    )
+    if start and start[0] >= trainer.max_steps:
+        module.load_state_dict(load_plain(start[1])["state_dict"])
+    else:
+        trainer.callbacks.append(conductor)  # type: ignore[attr-defined]
+        _run(trainer, module, assembly, start[1] if start else None, place)
+    return _finished(place, assembly, main)
+
+
+def _run(
+    trainer: pl.Trainer, module: TrainingModule, assembly: Assembly, checkpoint: Path | None, place: RunFolder
+) -> None:
+    """Lightning's loop; what ends it early becomes one message."""
+    if assembly.recipe.tree["compile"]:
+        compile_blocks(assembly.model.backbone)
+    data = TrainingData(assembly, module.clock)
+    try:
+        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    except StopRequested as stop:
+        kept = f"stopped after step {stop.step}, which is kept" if stop.step else "stopped before the first step"
+        raise Interrupted(f"{kept}; continue with: bakeoff fit --resume {place.path}", 128 + stop.number) from None
+    except SystemExit:  # Lightning's answer to a second Ctrl-C
+        raise Interrupted(f"stopped at once; continue with: bakeoff fit --resume {place.path}", 130) from None
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        micro, length = assembly.data.micro(ranks_of(trainer)), assembly.data.length
+        raise out_of_memory(error, micro_batch=micro, precision=str(trainer.precision), length=length) from error
+
+
+def _finished(place: RunFolder, assembly: Assembly, main: bool) -> Run:
+    """Write the final weights and the summary; the summary's presence says that the run is finished."""
+    rows = read_curve(place.curve)
+    last = rows[-1] if rows else {}
+    parameters = sum(p.numel() for p in assembly.model.parameters())
+    metrics: dict[str, Any] = {**last, "parameters": parameters}
+    if main:
+        save_whole(assembly.model.state_dict(), place.weights)
+        write_json(place.summary, metrics)
+    return Run(place.path, assembly.recipe, assembly.model, assembly.data.tokenizer, metrics)
+
+
+def _scale(assembly: Assembly, trainer: pl.Trainer, progress: Progress) -> Scale:
+    peak = None
+    if progress is True:
+        kind = torch.bfloat16 if "bf16" in str(trainer.precision) else torch.float32
+        kind = torch.float16 if str(trainer.precision).startswith("16") else kind
+        peak = measured_peak(trainer.strategy.root_device, kind) * ranks_of(trainer)
+    return Scale(total=trainer.max_steps, tokens=assembly.data.batch_tokens, flops=assembly.flops(), peak=peak)

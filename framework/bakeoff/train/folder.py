@@ -1,0 +1,65 @@
+"""Run folders: `runs/<recipe>/<time>-<hash>`, and the files in them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bakeoff.errors import UserError
+from bakeoff.parts.files import write_whole
+
+#: Set by the first rank, so that the others, started by it with the same command line, use its folder.
+SHARED_FOLDER = "BAKEOFF_RUN_FOLDER"
+
+
+class RunFolder:
+    """Where the files of one run stand."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.recipe = path / "recipe.yaml"
+        self.meta = path / "meta.json"
+        self.curve = path / "curve.csv"
+        self.summary = path / "summary.json"
+        self.weights = path / "model.pt"
+        self.tokenizer = path / "tokenizer"
+        self.checkpoints = path / "checkpoints"
+        self.imports = path / "imports"
+
+    def make(self) -> RunFolder:
+        """Create the folders; returns itself."""
+        try:
+            for folder in (self.path, self.tokenizer, self.checkpoints):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"the run's folder {self.path} cannot be made: {error.strerror}") from error
+        return self
+
+
+def choose_folder(name: str, digest: str) -> Path:
+    """A folder that is not there yet, or the one that the first rank of this run has chosen.
+
+    Raises `UserError` where ranks are started from outside and cannot know each other's choice.
+    """
+    shared = os.environ.get(SHARED_FOLDER)
+    if shared:
+        return Path(shared)
+    if "TORCHELASTIC_RUN_ID" in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) > 1:
+        raise UserError("ranks that are started from outside need one folder: give --folder, the same for all")
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    base = Path("runs") / name / f"{stamp}-{digest}"
+    number, path = 1, base
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    return path
+
+
+def write_yaml(path: Path, values: Mapping[str, Any]) -> None:
+    """Write a mapping as YAML, in its own order."""
+    write_whole(path, yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, width=100).encode())

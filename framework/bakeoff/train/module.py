@@ -1,0 +1,177 @@
+"""The one LightningModule: every recipe is trained by it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from bakeoff.interfaces.objective import Objective
+from bakeoff.interfaces.schedule import Schedule
+from bakeoff.train.failures import check_finite
+from bakeoff.train.optimizers import build_optimizer, set_rates
+from bakeoff.train.randomness import mix, seed_device
+from bakeoff.train.resume import set_counters
+from bakeoff.train.sums import StepSums
+from bakeoff.train.trainer import check_optimizer
+
+
+class Clock:
+    """Where the run stands: optimizer steps done, and micro-batches of the next one."""
+
+    def __init__(self, step: int = 0):
+        self.step, self.micro = step, 0
+
+
+class LastStep:
+    """What the latest optimizer step was, in plain numbers."""
+
+    def __init__(self, means: dict[str, float], nats: float, tokens: float, norm: float, factor: float, stop: bool):
+        self.means, self.nats, self.tokens = means, nats, tokens
+        self.norm, self.factor, self.stop = norm, factor, stop
+
+
+class TrainingModule(pl.LightningModule):
+    """A model under an objective.
+
+    Gradients are those of each term's sum divided by its weight over the whole optimizer step (all micro-batches, all
+    ranks), before clipping. Every micro-batch draws its randomness from (seed, step, micro-batch, rank). Learning rates
+    are set from the schedule before each optimizer step.
+
+    Parameters
+    ----------
+    make_optimizer : the recipe's optimizer, called with parameter groups.
+    total : optimizer steps of the whole run.
+    nominal : about how many targets an optimizer step has.
+    seed : of dropout and other noise.
+    clock : where the run stands.
+    wants_stop : whether this process was asked to stop; ranks agree on it once a step.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: nn.Module,
+        objective: Objective,
+        make_optimizer: Callable[[Iterable[Any]], Optimizer],
+        schedule: Schedule,
+        total: int,
+        nominal: int,
+        seed: int,
+        clock: Clock,
+        wants_stop: Callable[[], bool] = lambda: False,
+    ):
+        super().__init__()
+        self.model, self.objective = model, objective
+        self.make_optimizer, self.schedule, self.total = make_optimizer, schedule, total
+        self.nominal = float(2 ** round(math.log2(nominal)))  # a power of two: dividing by it rounds nothing
+        self.seed, self.clock, self.wants_stop = seed, clock, wants_stop
+        self.last: LastStep | None = None
+        self.trained: list[nn.Parameter] = []
+        self.totals: dict[str, Tensor] = {}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """As in nn.Module, but quick for what is no module: Lightning sets an attribute at every one of its hooks."""
+        if isinstance(value, (nn.Module, nn.Parameter)):
+            super().__setattr__(name, value)
+        else:
+            object.__setattr__(self, name, value)
+
+    def configure_optimizers(self) -> Optimizer:
+        """Two groups: see `parameter_groups`."""
+        both = nn.ModuleDict({"model": self.model, "objective": self.objective})
+        optimizer = build_optimizer(self.make_optimizer, both)
+        check_optimizer(self.trainer, optimizer)
+        return optimizer
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Let the loop's counters say where the run stands under this number of ranks."""
+        set_counters(checkpoint["loops"], self.clock.step, self.trainer.accumulate_grad_batches)
+
+    def on_fit_start(self) -> None:
+        """Learn how many ranks there are."""
+        ranks = self.trainer.world_size
+        self.trained = [p for p in self.parameters() if p.requires_grad]
+        self.rank = self.trainer.global_rank
+        self.sums = StepSums(nominal=self.nominal, ranks=ranks, add_up=all_add if ranks > 1 else None)
+
+    def training_step(self, batch: Mapping[str, Tensor | None], batch_idx: int) -> Tensor:
+        """The scaled sum of a micro-batch."""
+        clock = self.clock
+        seed_device(mix(self.seed, clock.step, clock.micro, self.rank), self.device)
+        clock.micro += 1
+        terms, statistics = self.objective(self.model, batch)
+        if self.sums.add_up is not None:  # ranks agree on whether to stop in the same exchange that adds up the loss
+            asked = torch.tensor(float(self.wants_stop()), device=self.device)
+            statistics = {**statistics, "stop": asked}
+        return self.sums.enter(terms, statistics) * self.trainer.accumulate_grad_batches  # Lightning divides by it
+
+    def backward(self, loss: Tensor) -> None:
+        """Differentiate; at the last micro-batch of a step, bring gradients to their final scale."""
+        if self.sums.apart:
+            scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+            self.sums.keep_apart(self.trained, 1.0 if scaler is None else scaler.get_scale())
+        loss.backward()
+        if not self.trainer.fit_loop._should_accumulate():
+            self.totals = self.sums.finish(self.trained)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Refuse what is not finite, then clip; the norm is computed once for both."""
+        gradients = [p.grad for p in self.trained if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        self.last = last = self._read(norm)
+        scaled = getattr(self.trainer.precision_plugin, "scaler", None) is not None  # skips steps that overflow itself
+        check_finite(self.clock.step + 1, last.means, 0.0 if scaled else last.norm, self.named_parameters())
+        if not gradient_clip_val:
+            return
+        if gradient_clip_algorithm == "value":
+            torch.nn.utils.clip_grad_value_(self.trained, gradient_clip_val)
+        elif last.norm > gradient_clip_val:
+            torch.nn.utils.clip_grads_with_norm_(self.trained, gradient_clip_val, norm)
+
+    def _read(self, norm: Tensor) -> LastStep:
+        """The step's totals in plain numbers: one transfer from the device."""
+        names = [name for name in self.totals if not name.startswith("aux.")]
+        values = torch.stack([*(self.totals[name].reshape(()) for name in names), norm.to(self.totals[names[0]].dtype)])
+        *numbers, plain_norm = values.tolist()
+        plain = dict(zip(names, numbers, strict=True))
+        means = {
+            name.removeprefix("sum."): value / (plain[f"weight.{name.removeprefix('sum.')}"] or math.inf)
+            for name, value in plain.items()
+            if name.startswith("sum.")
+        }
+        factor = self.schedule.factor(self.clock.step, self.total)
+        return LastStep(means, plain["nats"], plain["tokens"], plain_norm, factor, plain.get("stop", 0.0) > 0)
+
+    def optimizer_step(
+        self,
+        epoch: int,
+        batch_idx: int,
+        optimizer: Any,
+        optimizer_closure: Callable[[], Any] | None = None,
+    ) -> None:
+        """One optimizer step at the schedule's rate; then parts that learn by rule see the step's statistics."""
+        set_rates(self.trainer.optimizers[0], self.schedule.factor(self.clock.step, self.total))
+        optimizer.step(closure=optimizer_closure)
+        aux = {name.removeprefix("aux."): total for name, total in self.totals.items() if name.startswith("aux.")}
+        if aux:
+            with torch.no_grad():
+                self.model.backbone.after_step(aux)  # type: ignore[operator, union-attr]
+        self.clock.step += 1
+        self.clock.micro = 0
+
+
+def all_add(vector: Tensor) -> Tensor:
+    """The sum of a tensor over all ranks, in place."""
+    torch.distributed.all_reduce(vector)
+    return vector

@@ -1,0 +1,105 @@
+"""The sums of an optimizer step over micro-batches and ranks; each loss term is divided once, by its weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+
+import torch
+from torch import Tensor, nn
+
+from bakeoff.interfaces.objective import Statistics, Terms
+
+#: Adds a vector up over ranks; None where there is one rank.
+AddUp = Callable[[Tensor], Tensor] | None
+
+
+class StepSums:
+    """Adds up loss terms, their weights and statistics until the optimizer steps.
+
+    Gradients are accumulated from plain sums, and scaled once: a token counts the same in whichever micro-batch and on
+    whichever rank it stands. Terms that share the weight of the first one are differentiated together with it; a term
+    with a weight of its own (another tensor) has its gradients kept apart, at the price of a backward pass, since how
+    the two weights compare is known only at the end of the step.
+
+    Parameters
+    ----------
+    nominal : about how many targets a step has; sums are divided by it early, so that half precision does not overflow.
+    ranks : over how many ranks the wrapped module averages gradients.
+    add_up : adds a vector up over ranks, in place of which None stands for a single rank.
+    """
+
+    def __init__(self, *, nominal: float, ranks: int = 1, add_up: AddUp = None):
+        self.nominal, self.ranks, self.add_up = nominal, ranks, add_up
+        self.layout: list[tuple[str, torch.Size]] = []
+        self.vector: Tensor | None = None
+        self.apart: dict[str, Tensor] = {}
+        self.gradients: dict[str, list[Tensor | None]] = {}
+
+    def enter(self, terms: Terms, statistics: Statistics) -> Tensor:
+        """Add one micro-batch; returns what is to be differentiated for the terms that share the first one's weight."""
+        (_, (total, leading)), *others = terms.items()
+        self.apart = {}
+        for name, (value, weight) in others:
+            if weight is leading:
+                total = total + value
+            else:
+                self.apart[name] = value / self.nominal
+        self._add(terms, statistics)
+        return total / self.nominal
+
+    def _add(self, terms: Terms, statistics: Statistics) -> None:
+        named = {f"{kind}.{name}": pair[i] for name, pair in terms.items() for i, kind in enumerate(("sum", "weight"))}
+        named |= statistics
+        layout = [(name, value.shape) for name, value in named.items()]
+        vector = torch.cat([value.detach().reshape(-1) for value in named.values()])
+        vector = vector.double() if vector.device.type != "mps" else vector.float()
+        if self.vector is None:
+            self.layout, self.vector = layout, vector
+        elif layout == self.layout:
+            self.vector += vector
+        else:
+            odd = sorted({name for name, _ in set(layout) ^ set(self.layout)})
+            raise ValueError(f"the objective's terms and statistics differ between micro-batches: {', '.join(odd)}")
+
+    def keep_apart(self, parameters: Items[nn.Parameter], factor: Tensor | float = 1.0) -> None:
+        """Add the gradients of terms with a weight of their own, times `factor`, to what is kept apart for the step."""
+        for name, value in self.apart.items():
+            new = torch.autograd.grad(value * factor, parameters, retain_graph=True, allow_unused=True)
+            held = self.gradients.get(name, [None] * len(new))
+            self.gradients[name] = [
+                b if a is None else a if b is None else a + b for a, b in zip(held, new, strict=True)
+            ]
+        self.apart = {}
+
+    def finish(self, parameters: Items[nn.Parameter]) -> dict[str, Tensor]:
+        """End the step: add up over ranks, scale all gradients, start anew; returns the step's totals by name.
+
+        Totals are `sum.TERM`, `weight.TERM` and the statistics. A term whose weight is 0 adds no gradient.
+        """
+        assert self.vector is not None
+        vector = self.vector if self.add_up is None else self.add_up(self.vector)
+        sizes = [shape.numel() for _, shape in self.layout]
+        pieces = zip(self.layout, vector.split(sizes), strict=True)
+        totals = {name: piece.view(shape) for (name, shape), piece in pieces}
+        weights = {name.removeprefix("weight."): total for name, total in totals.items() if name.startswith("weight.")}
+        leading = next(iter(weights.values()))
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        if gradients:
+            torch._foreach_mul_(gradients, self._scale(leading, self.ranks))
+        for name, held in self.gradients.items():
+            self._add_apart(parameters, held, self._scale(weights[name], 1))
+        self.vector, self.gradients = None, {}
+        return totals
+
+    def _scale(self, weight: Tensor, ranks: int) -> Tensor:
+        """`nominal * ranks / weight`, or 0 where the weight is 0."""
+        return torch.where(weight > 0, self.nominal * ranks / weight.clamp(min=torch.finfo(torch.float32).tiny), 0.0)
+
+    def _add_apart(self, parameters: Items[nn.Parameter], held: Items[Tensor | None], scale: Tensor) -> None:
+        for parameter, gradient in zip(parameters, held, strict=True):
+            if self.add_up is not None:
+                gradient = self.add_up(torch.zeros_like(parameter) if gradient is None else gradient)
+            if gradient is not None:
+                scaled = gradient * scale
+                parameter.grad = scaled if parameter.grad is None else parameter.grad + scaled

@@ -1,0 +1,60 @@
+"""Validation inside a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import lightning.pytorch as pl
+from torch import Tensor
+
+from bakeoff.data import Data
+from bakeoff.errors import UserError
+from bakeoff.model.bits import evaluate_bits
+from bakeoff.train.module import TrainingModule, all_add
+
+Batch = Mapping[str, Tensor | None]
+
+
+class Validation:
+    """Measures the validation split every `every` optimizer steps, and at the end of the run.
+
+    Parameters
+    ----------
+    every : optimizer steps between two; None: only at the end.
+    tokens : about how many tokens to measure; None: the whole split.
+    """
+
+    def __init__(self, data: Data, *, every: int | None, tokens: int | None):
+        if every is not None and every < 1:
+            raise UserError(f"validation.every_steps is {every}; it must be at least 1, or null for only at the end")
+        self.data, self.every, self.tokens = data, every, tokens
+
+    def due(self, step: int) -> bool:
+        """Whether to validate after optimizer step `step`, the last one aside."""
+        return self.every is not None and step % self.every == 0
+
+    def measure(self, trainer: pl.Trainer, module: TrainingModule, watch: Callable[[], None]) -> dict[str, float]:
+        """`evaluate_bits` over all ranks in the run's precision; `watch` is called before each batch."""
+        data = self.data
+        loader = data.validation(
+            tokens_wanted=module.objective.tokens_wanted(data.length),
+            tokens=self.tokens,
+            ranks=trainer.world_size,
+            rank=trainer.global_rank,
+        )
+        table = data.bytes_per_token if data.tokenizer.lossless else None
+        with trainer.precision_plugin.val_step_context():
+            return evaluate_bits(
+                module.model,
+                module.objective,
+                _watched(loader, watch),
+                table,
+                module.device,
+                add_up=None if trainer.world_size == 1 else lambda sums: all_add(sums.to(module.device)).cpu(),
+            )
+
+
+def _watched(loader: Iterable[Batch], watch: Callable[[], None]) -> Iterator[Batch]:
+    for batch in loader:
+        watch()
+        yield batch
