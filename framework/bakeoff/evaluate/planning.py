@@ -12,23 +12,10 @@ import torch
 
 from bakeoff.data import Data
 from bakeoff.data.preparing import cache_folder, prepared_tokenizer
+from bakeoff.evaluate.precision import PRECISIONS, precision_of
 from bakeoff.model.cost import Plan, plan
 from bakeoff.model.memory import Memory, planned_memory
 from bakeoff.recipe import Recipe
-
-#: Lightning's `precision` -> (type of the parameters, type of autocast).
-PRECISIONS: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
-    "64": (torch.float64, None),
-    "64-true": (torch.float64, None),
-    "32": (torch.float32, None),
-    "32-true": (torch.float32, None),
-    "16": (torch.float32, torch.float16),
-    "16-mixed": (torch.float32, torch.float16),
-    "16-true": (torch.float16, None),
-    "bf16": (torch.float32, torch.bfloat16),
-    "bf16-mixed": (torch.float32, torch.bfloat16),
-    "bf16-true": (torch.bfloat16, None),
-}
 
 
 @dataclass(frozen=True)
@@ -104,7 +91,7 @@ def _ranks(trainer: Mapping[str, Any]) -> int:
 def _memory(
     recipe: Recipe, data: Data, vocabulary: int, rows: int, accumulation: int, notes: list[str]
 ) -> Memory | None:
-    precision = str(recipe.tree["trainer"].get("precision") or "32")
+    precision = precision_of(recipe)
     if precision not in PRECISIONS:
         notes.append(f"training memory is not planned for trainer.precision {precision}")
         return None

@@ -1,0 +1,50 @@
+"""Training steps on a copy of a model, to see what they cost."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from bakeoff.evaluate.measured import Measured
+from bakeoff.evaluate.precision import autocast
+
+
+class TrainingSteps:
+    """Optimizer steps (all micro-batches forward and backward, then the update) on real batches.
+
+    The measured model is not touched; `copied` is how many bytes its copy adds.
+    """
+
+    def __init__(self, measured: Measured):
+        self.measured = measured
+        self.model = copy.deepcopy(measured.model).train()
+        self.copied = sum(tensor.nbytes for tensor in [*self.model.parameters(), *self.model.buffers()])
+        if measured.recipe.tree["compile"]:
+            for block in self.model.backbone.layers:
+                block.compile()
+        self.optimizer = measured.recipe.build("optimizer")([p for p in self.model.parameters() if p.requires_grad])
+        self.accumulation = measured.data.accumulation()
+        self.tokens = measured.batch * measured.length * self.accumulation
+        self.batches = self._batches()
+
+    def step(self) -> None:
+        """One optimizer step."""
+        self.optimizer.zero_grad(set_to_none=True)
+        for _ in range(self.accumulation):
+            with autocast(self.measured.recipe, self.measured.device):
+                terms, _ = self.measured.objective(self.model, next(self.batches))
+                losses = [total / weight.clamp_min(1) for total, weight in terms.values()]
+            torch.stack(losses).sum().backward()
+        self.optimizer.step()
+
+    def _batches(self) -> Iterator[Mapping[str, Tensor | None]]:
+        data, recipe = self.measured.data, self.measured.recipe
+        wanted = self.measured.objective.tokens_wanted(self.measured.length)
+        for batch in data.training(tokens_wanted=wanted, seed=recipe.seed_of("data")):
+            yield {
+                name: None if value is None else value.to(self.measured.device, non_blocking=True)
+                for name, value in batch.items()
+            }
