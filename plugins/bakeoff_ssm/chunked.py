@@ -20,8 +20,11 @@ from torch.autograd.function import once_differentiable
 
 
 class Decays(NamedTuple):
-    """What passes from one place to another: `inner` L (B, n, H, Q, Q); `reach` e and `left` w (B, n, Q, H); `keep` k
-    (B, n, H); and `seen` (Q, Q) or (B, n, Q, Q), 1 where a token is of the same document as an earlier one or itself."""
+    """What passes from one place to another.
+
+    `inner` L (B, n, H, Q, Q); `reach` e and `left` w (B, n, Q, H); `keep` k (B, n, H); and `seen` (Q, Q) or
+    (B, n, 1, Q, Q), 1 where a token and another, not later one are of the same document.
+    """
 
     inner: Tensor
     reach: Tensor
@@ -64,7 +67,7 @@ class Chunked(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x, dt, log_a, K, C, D, state, segments):  # type: ignore[no-untyped-def]  # noqa: ANN001
+    def forward(ctx: Any, x, dt, log_a, K, C, D, state, segments):  # type: ignore[no-untyped-def]
         decay = decays(log_a, segments)
         u = x * dt[..., None]
         scores = _rows(C) @ _rows(K).mT  # (B, n, G, Q, Q)
@@ -88,7 +91,7 @@ class Chunked(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dy, dafter):  # type: ignore[no-untyped-def]  # noqa: ANN001
+    def backward(ctx: Any, dy, dafter):  # type: ignore[no-untyped-def]
         x, dt, K, C, D, scores, entering, old, *decay = ctx.saved_tensors
         decay = Decays(*decay)
         with torch.autocast(x.device.type, enabled=False):
@@ -111,6 +114,7 @@ def _rows(t: Tensor) -> Tensor:
 
 
 def _columns(t: Tensor) -> Tensor:
+    """(B, n, G, Q, K) -> (B, n, Q, G, K)."""
     return t.transpose(2, 3)
 
 

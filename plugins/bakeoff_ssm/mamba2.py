@@ -6,13 +6,13 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
 from bakeoff.interfaces import Capabilities, LayerContext, Part, Reference, Result, Sequence, SequenceMixer, init
 from bakeoff.parts.linear import Linear, linear_flops
 from bakeoff.parts.short_convolution import ShortConvolution
-from bakeoff_ssm.ssd import ssd, ssd_step
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bakeoff_ssm.ssd import ssd, ssd_naive, ssd_step
 
 
 class Mamba2State(NamedTuple):
@@ -100,6 +100,12 @@ class Mamba2(SequenceMixer):
         self.norm = GatedNorm(context.child(d_model=inner), n_groups=n_groups, eps=eps)
         self.output = Linear(inner, d, bias=bias, role="output")
 
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """One group and two; a chunk that several documents share."""
+        small = {"state_size": 8, "head_width": 8, "chunk": 16}
+        return [small, small | {"n_groups": 2, "chunk": 5, "conv_width": 3, "bias": True, "conv_bias": False}]
+
     def reset_parameters(self) -> None:
         """Decay rates, step sizes and skips as published."""
         init.fill(self.A_log, lambda shape, generator: init.uniform(*self.A_range)(shape, generator).log())
@@ -120,28 +126,35 @@ class Mamba2(SequenceMixer):
 
     def forward(self, x: Tensor, sequence: Sequence, state: Mamba2State | None = None) -> Result:
         """Mix `x` (B, T, D) along T."""
-        z, dt = self.z(x), self.dt(x)
-        projected = [self.x(x), self.B(x), self.C(x)]
-        tails = [None] * 3 if state is None else state[:3]
-        mixed = [c(v, sequence, tail) for c, v, tail in zip(self._convolutions(), projected, tails, strict=True)]
-        y, ssm = self._scan(*(r.y for r in mixed), dt, sequence, None if state is None else state.ssm)
-        out = self.output(self.norm(y.flatten(2), z))
-        return Result(out, None if state is None else Mamba2State(*(r.state for r in mixed), ssm))
+        return self._mix(x, sequence, state, ShortConvolution.__call__, self._scan)
 
-    def _scan(
-        self, x: Tensor, B: Tensor, C: Tensor, dt: Tensor, sequence: Sequence, state: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def naive(self, x: Tensor, sequence: Sequence, state: Mamba2State | None = None) -> Result:
+        """The same by convolution and recurrence of one token after the other."""
+        return self._mix(x, sequence, state, ShortConvolution.naive, ssd_naive)
+
+    def _mix(self, x: Tensor, sequence: Sequence, state: Mamba2State | None, convolve: Any, scan: Any) -> Result:
+        z, dt = self.z(x), self.dt(x)
+        tails: Any = (None, None, None) if state is None else state[:3]
+        projected = zip(self._convolutions(), (self.x(x), self.B(x), self.C(x)), tails, strict=True)
+        mixed = [convolve(convolution, value, sequence, tail) for convolution, value, tail in projected]
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
-            x, B, C, dt = x.to(wide), B.to(wide), C.to(wide), F.softplus(dt.to(wide) + self.dt_bias.to(wide))
+            dt = F.softplus(dt.to(wide) + self.dt_bias.to(wide))
             if sequence.real is not None:
                 dt = dt * sequence.real[:, :, None].to(wide)
-            x = x.unflatten(2, (self.n_heads, self.head_width))
+            values, B, C = (result.y.to(wide) for result in mixed)
+            values = values.unflatten(2, (self.n_heads, self.head_width))
             B, C = (t.unflatten(2, (self.n_groups, self.state_size)) for t in (B, C))
-            given = (x, dt, -self.A_log.to(wide).exp(), B, C, self.D.to(wide))
-            if state is not None and sequence.length == 1:
-                return ssd_step(*given, state, sequence.segments)
-            return ssd(*given, chunk=self.chunk, state=state, segments=sequence.segments)
+            given = (values, dt, -self.A_log.to(wide).exp(), B, C, self.D.to(wide))
+            y, ssm = scan(*given, state=None if state is None else state.ssm, segments=sequence.segments)
+            y = self.norm(y.flatten(2), z)
+        after = None if state is None else Mamba2State(*(result.state for result in mixed), ssm)
+        return Result(self.output(y), after)
+
+    def _scan(self, *given: Tensor, state: Tensor | None, segments: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        if state is not None and given[0].shape[1] == 1:
+            return ssd_step(*given, state, segments)
+        return ssd(*given, chunk=self.chunk, state=state, segments=segments)
 
     def _convolutions(self) -> tuple[ShortConvolution, ...]:
         return self.convolve_x, self.convolve_B, self.convolve_C

@@ -60,15 +60,15 @@ def ssd_step(
     segments: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """What `ssd` computes for one token: `x` (B, 1, H, P), and so on."""
-    R = x.shape[2] // B.shape[2]
+    groups = (B.shape[2], -1)
     keep = (dt * A).exp()
     if segments is not None:
         keep = keep * (segments == 0)[:, :, None].to(keep.dtype)
-    u = (x * dt[..., None])[:, 0, :, :, None]
-    B, C = (t[:, 0, :, None].expand(-1, -1, R, -1).flatten(1, 2) for t in (B, C))
-    state = torch.addcmul(state * keep[:, 0, :, None, None], u, B[:, :, None])
-    y = (state @ C[..., None])[..., 0]
-    return (y + D[:, None] * x[:, 0])[:, None], state
+    u = (x * dt[..., None])[:, 0].unflatten(1, groups)
+    held = (state * keep[:, 0, :, None, None]).unflatten(1, groups)  # (B, G, R, P, N)
+    held.addcmul_(u[..., None], B[:, 0, :, None, None])
+    y = held.flatten(2, 3) @ C[:, 0, :, :, None]
+    return y.view_as(x) + D[:, None] * x, held.flatten(1, 2)
 
 
 def ssd_naive(

@@ -63,8 +63,19 @@ class ShortConvolution(StatefulPart):
         """Convolve `x` (B, T, C)."""
         if sequence.real is not None:
             x = x * sequence.real[:, :, None].to(x.dtype)
-        bias = None if self.bias is None else self.bias.to(x.dtype)
-        y = short_convolution(x, self.weight.to(x.dtype), bias, state, sequence.segments)
+        weight, bias = self.weight.to(x.dtype), None if self.bias is None else self.bias.to(x.dtype)
+        if state is not None and sequence.length == 1 and sequence.real is None:
+            y, after = convolution_step(x, weight, bias, state, sequence.segments)
+        else:
+            y = short_convolution(x, weight, bias, state, sequence.segments)
+            after = None if state is None else next_tail(state, x, sequence.segments, sequence.real)
+        return Result(activation(self.activation)(y), after)
+
+    def naive(self, x: Tensor, sequence: Sequence, state: Tensor | None = None) -> Result:
+        """The same, one token after the other."""
+        if sequence.real is not None:
+            x = x * sequence.real[:, :, None].to(x.dtype)
+        y = short_convolution_naive(x, self.weight, self.bias, state, sequence.segments)
         after = None if state is None else next_tail(state, x, sequence.segments, sequence.real)
         return Result(activation(self.activation)(y), after)
 
@@ -90,15 +101,22 @@ def short_convolution(
         bias = taps.new_zeros(taps.shape[1])
     if tail is None:
         return _Taps.apply(x, taps, bias, _same(segments, taps.shape[0], x.dtype))
-    tail = tail.to(x.dtype)
-    if x.shape[1] == 1:
-        if segments is not None:
-            tail = tail * (segments == 0)[:, :, None].to(x.dtype)
-        return (torch.cat([tail, x], 1) * taps).sum(1, keepdim=True) + bias
     past = tail.shape[1]
     if segments is not None:
         segments = torch.nn.functional.pad(segments, (past, 0))
-    return _Taps.apply(torch.cat([tail, x], 1), taps, bias, _same(segments, taps.shape[0], x.dtype))[:, past:]
+    joined = torch.cat([tail.to(x.dtype), x], 1)
+    return _Taps.apply(joined, taps, bias, _same(segments, taps.shape[0], x.dtype))[:, past:]
+
+
+def convolution_step(
+    x: Tensor, weight: Tensor, bias: Tensor | None, tail: Tensor, segments: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`short_convolution` of one real token, `x` (B, 1, C), and the tail after it."""
+    if segments is not None:
+        tail = tail * (segments == 0)[:, :, None].to(tail.dtype)
+    seen = torch.cat([tail, x.to(tail.dtype)], 1)
+    y = (seen.to(x.dtype) * weight.t()).sum(1, keepdim=True)
+    return y if bias is None else y + bias, seen[:, 1:]
 
 
 def next_tail(tail: Tensor, x: Tensor, segments: Tensor | None = None, real: Tensor | None = None) -> Tensor:
@@ -128,7 +146,7 @@ def short_convolution_naive(
     tail: Tensor | None = None,
     segments: Tensor | None = None,
 ) -> Tensor:
-    """What `short_convolution` computes, one token after the other."""
+    """What `short_convolution` computes, one token after the other; the products that `flops` counts."""
     B, T, C = x.shape
     W = weight.shape[1]
     before = x.new_zeros(B, W - 1, C) if tail is None else tail.to(x.dtype)
@@ -137,7 +155,8 @@ def short_convolution_naive(
     rows = []
     for t in range(T):
         seen = (segment[:, t : t + W] == segment[:, t + W - 1, None])[:, :, None]
-        rows.append((torch.where(seen, joined[:, t : t + W], 0) * weight.t()).sum(1))
+        window = torch.where(seen, joined[:, t : t + W], 0)
+        rows.append((window.permute(2, 0, 1) @ weight[:, :, None])[..., 0].t())  # a product for each channel
     y = torch.stack(rows, 1)
     return y if bias is None else y + bias
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-
 from bakeoff_ssm.ssd import ssd, ssd_naive, ssd_step
 
 B, H, P, G, N = 2, 4, 3, 2, 5
