@@ -12,7 +12,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from bakeoff.errors import RecipeError
-from bakeoff.recipe.node import short_path, shorten, shorten_places
+from bakeoff.recipe.node import short_name, short_path, shorten, shorten_places
 from bakeoff.recipe.reading import MAX_VALUES, Layer, join, parse_value, read
 
 _KEY = re.compile(r"[\w\-/ ]+")
@@ -34,11 +34,15 @@ class Tree:
     def set(self, path: str, value: Any, places: Mapping[str, str] | str) -> None:
         """Lay one value at a path. Another class in a node drops the arguments of the old one."""
         parent, _, last = path.rpartition(".")
+        self._write_out(path if isinstance(value, Mapping) else parent)
         if last == "use" and self._names_another(parent, {"use": value}):
             self._put(parent, {"use": value}, places)
             return
-        node = self._node(path) if isinstance(value, Mapping) else None
-        if node is None or self._names_another(path, value):
+        if (
+            not isinstance(value, Mapping)
+            or not isinstance(self.raw(path), DictConfig)
+            or self._names_another(path, value)
+        ):
             self._put(path, value, places)
             return
         self.places[path] = _place(places, path)
@@ -64,22 +68,22 @@ class Tree:
         other.config, other.places = copy.deepcopy(self.config), dict(self.places)
         return other
 
-    def _node(self, path: str) -> DictConfig | None:
-        """The mapping at a path; one that is an interpolation is written out, since it is about to differ."""
-        node = OmegaConf.select(self.config, path, throw_on_resolution_failure=False) if path else self.config
-        if not isinstance(node, DictConfig):
-            return None
-        if path and OmegaConf.is_interpolation(self._parent(path), path.rpartition(".")[2]):
-            OmegaConf.update(self.config, path, OmegaConf.to_container(node, resolve=False), merge=False)
-        return OmegaConf.select(self.config, path) if path else node
-
-    def _parent(self, path: str) -> Any:
-        parent = path.rpartition(".")[0]
-        return OmegaConf.select(self.config, parent) if parent else self.config
+    def _write_out(self, path: str) -> None:
+        """Write out every interpolation that a path goes through, since what it stands for is about to differ there."""
+        parent: Any = self.config
+        inner = ""
+        for word in path.split(".") if path else ():
+            inner = join(inner, word)
+            held = self.raw(inner)
+            if not OmegaConf.is_config(held):
+                return
+            if OmegaConf.is_interpolation(parent, int(word) if isinstance(parent, ListConfig) else word):
+                OmegaConf.update(self.config, inner, OmegaConf.to_container(held, resolve=False), merge=False)
+            parent = self.raw(inner)
 
     def _names_another(self, path: str, value: Mapping[str, Any]) -> bool:
-        node = self._node(path) if path else None
-        return node is not None and "use" in value and node.get("use") != value["use"]
+        node = self.raw(path) if path else None
+        return isinstance(node, DictConfig) and "use" in value and node.get("use") != value["use"]
 
     def _put(self, path: str, value: Any, places: Mapping[str, str] | str) -> None:
         self._check_lists(path, places)
@@ -183,11 +187,11 @@ def locate(source: str | Path, folder: Path) -> tuple[Path, str]:
     """The file that a source names, and how messages name it: `bakeoff:models/x.yaml` is one that is shipped."""
     text = str(source)
     if text.startswith("bakeoff:"):
-        path = shipped() / text.removeprefix("bakeoff:")
-        if not path.is_file():
-            known = sorted(str(p.relative_to(shipped())) for p in shipped().rglob("*.yaml"))
+        name = text.removeprefix("bakeoff:")
+        known = sorted(path.relative_to(shipped()).as_posix() for path in shipped().rglob("*.yaml"))
+        if name not in known:
             raise RecipeError(f"{text}: no such recipe is shipped; there are: {', '.join(known)}")
-        return path.resolve(), text
+        return (shipped() / name).resolve(), text
     path = (folder / source).expanduser()
     try:
         shown = str(path.resolve().relative_to(Path.cwd().resolve()))
@@ -249,7 +253,11 @@ def overrides(changes: Iterable[str] | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(changes, str):
         changes = [changes]
     pairs = changes.items() if isinstance(changes, Mapping) else [_pair(change) for change in changes]
-    found = {short_path(path): shorten(value, path) for path, value in pairs}
+    found = {}
+    for path, value in pairs:
+        short = short_path(path)
+        named = short.rpartition(".")[2] == "use" and isinstance(value, str)
+        found[short] = short_name(value) if named else shorten(value, path)
     return dict(sorted(found.items(), key=lambda item: (not _names_class(*item), item[0].count("."))))
 
 

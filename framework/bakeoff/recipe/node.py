@@ -49,8 +49,8 @@ def shorten(value: Any, path: str = "", places: Mapping[str, str] | None = None)
             "or write the node in the short form, {use: NAME, argument: value}"
         )
     arguments = value.get("init_args") or {}
-    if not isinstance(arguments, Mapping):
-        raise RecipeError(f"{path}{where}: init_args is a mapping of arguments, not {arguments!r}")
+    if not isinstance(arguments, Mapping) or "use" in arguments:
+        raise RecipeError(f"{path}{where}: init_args is a mapping of arguments beside class_path, not {arguments!r}")
     named = {"use": short_name(value["class_path"])} if isinstance(value.get("class_path"), str) else {}
     extra = {"dict_kwargs": value["dict_kwargs"]} if value.get("dict_kwargs") else {}
     return named | {k: shorten(v, join(join(path, "init_args"), k), places) for k, v in arguments.items()} | extra
