@@ -31,28 +31,29 @@ class Candidate:
         """A new one, its parameters not filled."""
         return built(self.make, self.arguments, place)
 
-    def filled(self, place: LayerContext | None = None, *, jittered: bool = True) -> Standing:
-        """A new one, initialised; `jittered` moves every value a little, so that zeros hide nothing."""
+    def filled(self, place: LayerContext | None = None, *, jittered: bool = True) -> tuple[nn.Module, Any]:
+        """A new one, initialised, inside a module that also holds what it shares with other layers; and itself.
+
+        `jittered` moves every value a little, so that zeros hide nothing.
+        """
         place = place or context()
-        standing = Standing(self.build(place), place)
-        initialise(standing, seed=self.seed, depth=place.depth)
+        part = self.build(place)
+        root = _Beside(part, place.parts) if place.parts and not isinstance(part, Backbone) else part
+        initialise(root, seed=self.seed, depth=place.depth)
         if jittered:
-            jitter(standing, self.seed)
-        return standing.eval()
+            jitter(root, self.seed)
+        return root.eval(), part
 
     @cached_property
     def subject(self) -> Subject:
         """The component as a map of batches; for kinds that are one."""
         place = context()
-        standing = self.filled(place)
-        kind = BackboneSubject if isinstance(standing.part, Backbone) else Subject
-        return kind(standing, standing.part, place, seed=self.seed)
+        root, part = self.filled(place)
+        return (BackboneSubject if isinstance(part, Backbone) else Subject)(root, part, place, seed=self.seed)
 
 
-class Standing(nn.Module):
-    """A part outside a model, and beside it what it shares with other layers."""
-
-    def __init__(self, part: Any, place: LayerContext):
+class _Beside(nn.Module):
+    def __init__(self, part: nn.Module, shared: Mapping[str, nn.Module]):
         super().__init__()
         self.part = part
-        self.shared = nn.ModuleDict(place.parts)
+        self.shared = nn.ModuleDict(shared)

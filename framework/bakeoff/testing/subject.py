@@ -21,6 +21,9 @@ from bakeoff.interfaces.sequence import Sequence
 from bakeoff.interfaces.state import fork, select
 from bakeoff.parts.needs import gather
 
+#: Types whose values are compared; everything else by identity.
+PLAIN = (int, float, str, bool, type(None))
+
 MODES = ("evaluation", "training")
 
 #: Attributes whose numbers are lengths at which something changes along the sequence.
@@ -115,6 +118,7 @@ class Subject:
     ----------
     root, module : the part, in float64 where its mathematics allows, inside what stands beside it.
     claims : its capabilities.
+    untouched : what stood in the attributes of its modules before the first call.
     tolerance : what two ways to the same number may differ by, relative to the largest.
     """
 
@@ -122,6 +126,7 @@ class Subject:
         self.root, self.module, self.place, self.seed = root, module, place, seed
         self.claims: Capabilities = module.capabilities
         self.needs = gather(root)
+        self.untouched = attributes(root)
         self.dtype, self.tolerance = torch.float32, 1e-4
         if self._runs_in_double():
             self.dtype, self.tolerance = torch.float64, 1e-6
@@ -279,6 +284,16 @@ class BackboneSubject(Subject):
             return self.module(sequence, None if held is None else held.state)
         finally:
             hook.remove()
+
+
+def attributes(module: nn.Module) -> dict[str, Any]:
+    """What stands in the attributes of every module: plain values as they are, anything else by identity."""
+    return {
+        f"{prefix}.{name}" if prefix else name: value if isinstance(value, PLAIN) else id(value)
+        for prefix, inner in module.named_modules()
+        for name, value in vars(inner).items()
+        if name != "training"
+    }
 
 
 def jitter(module: nn.Module, seed: int) -> None:

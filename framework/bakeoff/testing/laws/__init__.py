@@ -16,6 +16,6 @@ from bakeoff.testing.laws import (
 )  # fmt: skip
 
 __all__ = [
-    "call", "causality", "compiling", "cost", "documents", "initialisation", "numbers", "padding", "parallel", "round_trip",
-    "split", "state",
+    "call", "causality", "compiling", "cost", "documents", "initialisation", "numbers", "padding", "parallel",
+    "round_trip", "split", "state",
 ]  # fmt: skip

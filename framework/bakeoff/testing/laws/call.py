@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import nn
@@ -11,9 +10,7 @@ from torch import nn
 from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.result import Result
 from bakeoff.testing.law import Broken, sequence_law
-from bakeoff.testing.subject import MODES, Subject, first_place, moved
-
-_PLAIN = (int, float, str, bool, type(None))
+from bakeoff.testing.subject import MODES, Subject, attributes, first_place, moved
 
 
 @sequence_law(None, "call")
@@ -49,14 +46,14 @@ def _shapes(subject: Subject, told: str, T: int) -> None:
 
 def _side_effects(subject: Subject, told: str, T: int) -> None:
     batch = subject.batch(2, T)
-    before, held_x = _snapshot(subject.root), batch.x.clone()
+    held_x = batch.x.clone()
     values = {name: tensor.clone() for name, tensor in _tensors(subject.root)}
     first = subject.run(batch).y
     for name, tensor in _tensors(subject.root):
         if name not in values or not torch.equal(values[name], tensor):
             raise Broken(f"{told}: forward changed '{name}'; what updates after a step does so in after_step")
-    for name, value in _snapshot(subject.root).items():
-        if name not in before or before[name] != value:
+    for name, value in attributes(subject.root).items():
+        if name not in subject.untouched or subject.untouched[name] != value:
             raise Broken(f"{told}: forward set the attribute '{name}'; what is derived once is a need, or memory")
     if not torch.equal(batch.x, held_x):
         raise Broken(f"{told}: forward wrote into its input")
@@ -81,12 +78,3 @@ def _described(tensor: torch.Tensor) -> str:
 def _tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from module.named_parameters()
     yield from module.named_buffers()
-
-
-def _snapshot(module: nn.Module) -> dict[str, Any]:
-    """What stands in the attributes of every module: plain values as they are, anything else by identity."""
-    return {
-        f"{prefix}.{name}" if prefix else name: value if isinstance(value, _PLAIN) else id(value)
-        for prefix, inner in module.named_modules()
-        for name, value in vars(inner).items()
-    }

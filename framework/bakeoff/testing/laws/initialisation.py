@@ -25,9 +25,8 @@ _DEPTH = 2
 @law(7, "initialisation", *PART_KINDS)
 def initialisation(candidate: Candidate) -> None:
     """Alone, inside a model, and inside a model made on the meta device, a part starts with the same values."""
-    place = context(depth=_DEPTH)
     try:
-        alone, again = (candidate.filled(place, jittered=False) for _ in range(2))
+        (alone, part), (again, _) = (candidate.filled(context(depth=_DEPTH), jittered=False) for _ in range(2))
     except ValueError as error:
         if "unfilled" not in str(error):
             raise
@@ -35,7 +34,7 @@ def initialisation(candidate: Candidate) -> None:
     for (name, one), (_, other) in zip(tensors(alone), tensors(again), strict=True):
         if not torch.equal(one, other):
             raise Broken(f"{name} differs between two initialisations with the same seed: draw through `init.fill`")
-    _inside_a_model(candidate, alone.part)
+    _inside_a_model(candidate, part)
 
 
 def _inside_a_model(candidate: Candidate, alone: nn.Module) -> None:
