@@ -89,7 +89,7 @@ def attend_explicitly(q: Tensor, k: Tensor, v: Tensor, seen: Visible, scoring: S
             logits = logits.masked_fill(~mask, -math.inf)
         weights, total = _softmax(logits, scoring.sinks)
         out = weights.view(B, K, -1, S) @ v.to(wide).transpose(1, 2)  # (B, K, H/K T, N)
-    return out.view(B, H, T, N).transpose(1, 2).to(q.dtype), total
+    return out.view(B, H, T, -1).transpose(1, 2).to(q.dtype), total
 
 
 def _softmax(logits: Tensor, sinks: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -104,7 +104,7 @@ def _softmax(logits: Tensor, sinks: Tensor | None) -> tuple[Tensor, Tensor]:
 def attend_naively(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scoring: Scoring) -> Tensor:
     """The definition, one query of one head at a time; `mask` is (B, T, S). For tests."""
     scale = q.shape[3] ** -0.5 if scoring.scale is None else scoring.scale
-    out = torch.zeros_like(q)
+    out = q.new_zeros(*q.shape[:3], v.shape[3])
     for b, t, h in torch.cartesian_prod(*(torch.arange(n) for n in q.shape[:3])).tolist():
         at = mask[b, t].nonzero()[:, 0]
         key = h // (q.shape[2] // k.shape[2])

@@ -42,7 +42,7 @@ class Attention(SequenceMixer):
     position : an encoding that rotates queries and keys or adds a bias to the logits; null for none.
     op : how attention is computed.
 
-    Raises `UserError` if K does not divide H, H does not divide D (without `head_width`), the window is under 1, or
+    Raises `UserError` if K does not divide H, H does not divide D (without `head_width`), a number is out of range, or
     the position acts on embeddings only.
     """
 
@@ -67,7 +67,13 @@ class Attention(SequenceMixer):
         op: Callable[[LayerContext], AttentionOp] = Auto,
     ):
         super().__init__(context)
-        D, H, K, N = _widths(context.d_model, n_heads, n_kv_heads, head_width, window)
+        D, H, K, N = _widths(context.d_model, n_heads, n_kv_heads, head_width)
+        if window is not None and window < 1:
+            raise UserError(f"attention: window is {window}; it must be at least 1, or null for all keys")
+        if soft_cap is not None and soft_cap <= 0:
+            raise UserError(f"attention: soft_cap is {soft_cap}; it must be over 0, or null for none")
+        if qk_norm not in (None, "head", "whole"):
+            raise UserError(f"attention: qk_norm is '{qk_norm}'; it is 'head', 'whole' or null")
         self.n_heads, self.n_kv_heads, self.head_width, self.window, self.scale = H, K, N, window, scale
         self.query = Linear(D, H * N, bias=bias)
         self.key = Linear(D, K * N, bias=bias)
@@ -141,24 +147,18 @@ class Attention(SequenceMixer):
         return q, k, v
 
 
-def _widths(
-    d_model: int, n_heads: int, n_kv_heads: int | None, head_width: int | None, window: int | None
-) -> tuple[int, int, int, int]:
-    """D, H, K, N, checked."""
-    kv_heads = n_heads if n_kv_heads is None else n_kv_heads
-    for name, value in (("n_heads", n_heads), ("n_kv_heads", kv_heads), ("head_width", head_width), ("window", window)):
-        if value is not None and value < 1:
-            raise UserError(
-                f"attention: {name} is {value}; it must be at least 1"
-                + (", or null for all keys" if name == "window" else "")
-            )
-    if n_heads % kv_heads:
-        raise UserError(f"attention: n_heads is {n_heads} and n_kv_heads {kv_heads}; n_kv_heads must divide n_heads")
-    if head_width is None and d_model % n_heads:
+def _widths(d_model: int, n_heads: int, n_kv_heads: int | None, head_width: int | None) -> tuple[int, int, int, int]:
+    """D, H, K, N."""
+    H, K, N = n_heads, n_heads if n_kv_heads is None else n_kv_heads, head_width
+    if H < 1 or K < 1 or (N is not None and N < 1):
+        raise UserError(f"attention: n_heads is {H}, n_kv_heads {K}, head_width {N}; each must be at least 1")
+    if H % K:
+        raise UserError(f"attention: n_heads is {H} and n_kv_heads {K}; n_kv_heads must divide n_heads")
+    if N is None and d_model % H:
         raise UserError(
-            f"attention: n_heads is {n_heads} and d_model {d_model}; n_heads must divide d_model, or give head_width"
+            f"attention: n_heads is {H} and d_model {d_model}; n_heads must divide d_model, or give head_width"
         )
-    return d_model, n_heads, kv_heads, d_model // n_heads if head_width is None else head_width
+    return d_model, H, K, d_model // H if N is None else N
 
 
 def _on_attention(position: PositionalEncoding) -> PositionalEncoding:
