@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from bakeoff.errors import UserError
-from bakeoff.interfaces.corpus import SPLITS
+from bakeoff.interfaces.corpus import SPLITS, Corpus
 from bakeoff.parts.tokenizers.text import utf8
 
 HASHES = 2**64
@@ -18,13 +20,6 @@ def known_split(split: str) -> str:
     if split not in SPLITS:
         raise UserError(f"no split is called '{split}'; splits: {', '.join(SPLITS)}")
     return split
-
-
-def known_share(share: float) -> float:
-    """The share of validation, if it can be one."""
-    if not 0 <= share < 1:
-        raise UserError(f"validation is {share}; it is a share of the text, at least 0 and less than 1")
-    return share
 
 
 def document_hash(text: str, seed: int) -> int:
@@ -47,14 +42,14 @@ class HashSplit:
 def split_by_hash(hashes: Iterable[int], share: float, seed: int) -> HashSplit | None:
     """A split that gives validation about `share` of the documents with these hashes.
 
-    With few documents each side still gets one, the nearest. None where all documents are equal: nothing to deal out.
+    However few documents there are, each side gets one. None where all are equal, so that there is nothing to deal out.
     """
-    limit, low, high = int(share * HASHES), HASHES, -1
+    if not share:
+        return HashSplit(seed, 0)
+    low, high = HASHES, -1
     for number in hashes:
         low, high = min(low, number), max(high, number)
-    if share and low >= high:
-        return None
-    return HashSplit(seed, min(max(limit, low + 1), high) if share else 0)
+    return HashSplit(seed, min(max(int(share * HASHES), low + 1), high)) if low < high else None
 
 
 def cut(text: str, share: float, split: str) -> str:
@@ -70,3 +65,34 @@ def cut(text: str, share: float, split: str) -> str:
             place = found + 1
             break
     return text[:place] if split == "train" else text[place:]
+
+
+class DealtCorpus(Corpus):
+    """Documents dealt out by content: about the share `validation` of them, chosen by a hash of text and `seed`.
+
+    Equal documents stand on one side. However few documents there are, each side gets one; a single document (or
+    several that are all equal) is cut in two: the last `validation` of its characters, from a line end on, are held
+    out.
+    """
+
+    def __init__(self, validation: float, seed: int):
+        if not 0 <= validation < 1:
+            raise UserError(f"validation is {validation}; it is a share of the text, at least 0 and less than 1")
+        self.validation, self.seed = validation, seed
+
+    @abstractmethod
+    def texts(self) -> Iterator[str]:
+        """All documents, always in the same order."""
+
+    def documents(self, split: str) -> Iterator[str]:
+        known_split(split)
+        dealt = self._split
+        if dealt is None:
+            text = next(self.texts(), "")
+            yield from filter(None, [cut(text, self.validation, split)])
+        else:
+            yield from (text for text in self.texts() if dealt.has(split, text))
+
+    @cached_property
+    def _split(self) -> HashSplit | None:
+        return split_by_hash((document_hash(text, self.seed) for text in self.texts()), self.validation, self.seed)
