@@ -54,9 +54,7 @@ def base_recipe(layer: Layer, folder: Path) -> Recipe:
     layers, path, name = gathered(layer.values["base"], folder)
     for one in layers:
         laid.lay(one.values, one.places)
-    scripts = layer.values.get("imports") or []
-    if scripts:
-        laid.set("imports", [*(laid.raw("imports") or []), *scripts], layer.places)
+    laid.lay({"imports": layer.values.get("imports") or []}, layer.places)
     return Recipe(laid, path, name)
 
 

@@ -27,8 +27,14 @@ class Tree:
         self.places: dict[str, str] = {}
 
     def lay(self, values: Mapping[str, Any], places: Mapping[str, str] | str) -> None:
-        """Lay a layer on top: mappings merge key by key, unless they name another class; all else replaces."""
+        """Lay a layer on top: mappings merge key by key, unless they name another class; all else replaces.
+
+        Only `imports` add up: what stands below needs its scripts.
+        """
         for key, value in values.items():
+            if key == "imports" and isinstance(value, list):
+                below = OmegaConf.to_container(self.config).get(key) or []  # type: ignore[union-attr]
+                value = [*below, *(script for script in value if script not in below)]
             self.set(key, value, places)
 
     def set(self, path: str, value: Any, places: Mapping[str, str] | str) -> None:
@@ -38,11 +44,8 @@ class Tree:
         if last == "use" and self._names_another(parent, {"use": value}):
             self._put(parent, {"use": value}, places)
             return
-        if (
-            not isinstance(value, Mapping)
-            or not isinstance(self.raw(path), DictConfig)
-            or self._names_another(path, value)
-        ):
+        both = isinstance(value, Mapping) and isinstance(self.raw(path), DictConfig)
+        if not both or self._names_another(path, value):
             self._put(path, value, places)
             return
         self.places[path] = _place(places, path)

@@ -188,7 +188,7 @@ class Recipe:
         if fill not in self._checked:
             scripts.import_scripts(self._values)
             checker = Checker(fill)
-            tree = check_sections({"name": self.name, **self._values}, checker)
+            tree = check_sections({**self._values, "name": self._values.get("name") or self._name}, checker)
             self._checked[fill] = (tree, checker)
         tree, checker = self._checked[fill]
         report(lines(checker.slips, self._laid.places, checker.valid), str(self.path.name if self.path else self.name))
