@@ -22,6 +22,7 @@ from bakeoff.train.folder import SHARED_FOLDER, RunFolder, choose_folder
 from bakeoff.train.launch import launched_by_command, train_in_command
 from bakeoff.train.loop import quiet_lightning
 from bakeoff.train.module import Clock, TrainingModule
+from bakeoff.train.optimizers import check_schedule
 from bakeoff.train.progress import Progress, Scale, display_for
 from bakeoff.train.records import check_recorded, record
 from bakeoff.train.run import Run, load_run
@@ -58,6 +59,7 @@ def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress 
         return load_run(place.path, trust=True)
     with quiet_lightning():
         trainer = build_trainer(arguments, root=place.path)
+        check_schedule(recipe.build("schedule"), trainer.max_steps)
         if ranks_of(trainer) > 1 and not launched_by_command():
             train_in_command(recipe, place, progress)
             return load_run(place.path, trust=True)

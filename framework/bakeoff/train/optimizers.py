@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from bakeoff.errors import UserError
 from bakeoff.interfaces.init import roles
+from bakeoff.interfaces.schedule import Schedule
 
 #: Roles that weight decay leaves alone. An embedding is one: its rows are seldom touched, and would shrink in between.
 UNDECAYED = frozenset({"vector", "embedding"})
@@ -47,6 +48,12 @@ def build_optimizer(make: Callable[[Iterable[Any]], Optimizer], module: nn.Modul
     for group in optimizer.param_groups:
         group["initial_lr"] = group["lr"]
     return optimizer
+
+
+def check_schedule(schedule: Schedule, total: int) -> None:
+    """Ask a schedule for its first and last factor, so that what does not fit the run's length is said at the start."""
+    for step in (0, total - 1):
+        schedule.factor(step, total)
 
 
 def set_rates(optimizer: Optimizer, factor: float) -> None:

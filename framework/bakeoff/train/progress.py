@@ -66,7 +66,8 @@ class Lines(Display):
     def update(self, numbers: Numbers) -> None:
         """Print, unless a line was printed a moment ago; the last step is always printed."""
         now = time.monotonic()
-        if now - self.shown >= PATIENCE or numbers["step"] == numbers["total"]:
+        ended = numbers["step"] == numbers["total"] and numbers["phase"] == "training"
+        if now - self.shown >= PATIENCE or ended:
             self.shown = now
             self.say(f"step {numbers['step']}/{numbers['total']}  {describe(numbers)}")
 

@@ -47,8 +47,9 @@ def machine() -> dict[str, Any]:
 
 
 def git_commit(folder: Path) -> str | None:
-    """The commit that is checked out in a folder, with a `+` where files differ from it; None outside git."""
+    """The commit of the checkout that holds a package's folder, with a `+` where files differ from it; else None."""
     try:
+        _git(folder, "ls-files", "--error-unmatch", "__init__.py")  # not an environment inside somebody's checkout
         commit = _git(folder, "rev-parse", "HEAD")
         return commit + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.SubprocessError):
