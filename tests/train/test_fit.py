@@ -9,6 +9,8 @@ import sys
 import bakeoff
 import pytest
 import torch
+import yaml
+from bakeoff.cli.main import main
 from bakeoff.errors import CapabilityError, UserError
 from bakeoff.train import NotFinite, fit
 
