@@ -38,7 +38,7 @@ class Candidate:
         """
         place = place or context()
         part = self.build(place)
-        root = _Beside(part, place.parts) if place.parts and not isinstance(part, Backbone) else part
+        root = Beside(part, place.parts) if place.parts and not isinstance(part, Backbone) else part
         initialise(root, seed=self.seed, depth=place.depth)
         if jittered:
             jitter(root, self.seed)
@@ -52,7 +52,17 @@ class Candidate:
         return (BackboneSubject if isinstance(part, Backbone) else Subject)(root, part, place, seed=self.seed)
 
 
-class _Beside(nn.Module):
+class Ready(Candidate):
+    """A part that stands already, such as a layer of a model; `arguments` say where."""
+
+    def __init__(self, subject: Subject, where: Mapping[str, Any]):
+        super().__init__(type(subject.module), subject.module.kind, where, subject.seed)
+        self.__dict__["subject"] = subject
+
+
+class Beside(nn.Module):
+    """A part outside a model, and what it shares with other layers."""
+
     def __init__(self, part: nn.Module, shared: Mapping[str, nn.Module]):
         super().__init__()
         self.part = part

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import bakeoff.testing.laws  # noqa: F401 (makes the laws known)
+from bakeoff.errors import MissingExtra
 from bakeoff.registry import entry, find, name_of
 from bakeoff.testing.candidate import Candidate
 from bakeoff.testing.law import Broken, Law, NotApplicable, NotClaimed, laws_for
@@ -36,7 +37,7 @@ def check(
     kind = entry(component).kind if isinstance(component, str) else kind or getattr(make, "kind", None)
     if kind is None:
         raise ValueError(f"{make!r} does not say what it is: give its kind, as in check(…, kind='mixer')")
-    examples = [arguments] if arguments is not None else _examples(make)
+    examples = [arguments] if arguments is not None else examples_of(make)
     chosen = laws_for(kind, laws, slow=not quick)
     findings: list[Finding] = []
     for example in examples:
@@ -59,6 +60,8 @@ def _finding(candidate: Candidate, law: Law) -> Finding:
         return found("not claimed", claim)
     except NotApplicable as reason:
         return found("not applicable", reason)
+    except MissingExtra as missing:
+        return found("not applicable", missing)
     except Broken as failure:
         return found("failed", failure)
     except Exception as error:  # a part that raises breaks the law that called it
@@ -66,7 +69,8 @@ def _finding(candidate: Candidate, law: Law) -> Finding:
     return found("passed")
 
 
-def _examples(make: Any) -> list[Mapping[str, Any]]:
+def examples_of(make: Any) -> list[Mapping[str, Any]]:
+    """The sets of arguments that a class names, or one without any for a factory."""
     return make.examples() if hasattr(make, "examples") else [{}]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,8 @@ from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.part import Part, StatefulPart
 from bakeoff.interfaces.past import Past
 from bakeoff.interfaces.sequence import Sequence
-from bakeoff.interfaces.state import fork, select
 from bakeoff.parts.needs import gather
+from bakeoff.testing.batch import Batch, Held, Place, Run, first_place, moved, pulled, scale
 
 #: Types whose values are compared; everything else by identity.
 PLAIN = (int, float, str, bool, type(None))
@@ -29,73 +29,6 @@ MODES = ("evaluation", "training")
 #: Attributes whose numbers are lengths at which something changes along the sequence.
 _LENGTHS = re.compile(r"chunk|window|block|kernel|conv|segment|patch")
 _LONGEST = 128
-
-
-class Held(NamedTuple):
-    """A state, and the past that it holds; None for a backbone, whose state has its own."""
-
-    state: Any
-    past: Past | None
-
-    def select(self, rows: Tensor) -> Held:
-        """Of some rows, in the order given."""
-        return Held(select(self.state, rows), select(self.past, rows))
-
-    def fork(self) -> Held:
-        """A copy that can go another way."""
-        return Held(fork(self.state), fork(self.past))
-
-
-class Run(NamedTuple):
-    """What one call gave."""
-
-    y: Tensor
-    aux: Mapping[str, Tensor]
-    held: Held | None
-
-
-class Place(NamedTuple):
-    """Where, and by how much, two results differ."""
-
-    row: int
-    t: int
-    by: str
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The input of one call: `x` (B, T, D), `tokens`, `documents`, `real` (B, T)."""
-
-    x: Tensor
-    tokens: Tensor
-    documents: Tensor | None = None
-    real: Tensor | None = None
-
-    @property
-    def length(self) -> int:
-        return self.x.shape[1]
-
-    def select(self, rows: Tensor) -> Batch:
-        """Some rows, in the order given."""
-        return Batch(*(None if t is None else t[rows] for t in self._tensors))  # type: ignore[arg-type]
-
-    def then(self, more: Batch) -> Batch:
-        """These tokens and, after them, more."""
-        pairs = zip(self._tensors, more._tensors, strict=True)
-        return Batch(*(None if a is None or b is None else torch.cat([a, b], 1) for a, b in pairs))  # type: ignore[arg-type]
-
-    @property
-    def _tensors(self) -> tuple[Tensor | None, ...]:
-        return self.x, self.tokens, self.documents, self.real
-
-    def cut(self, places: slice, rows: slice = slice(None)) -> Batch:
-        """Some places of some rows."""
-        return Batch(*(None if t is None else t[rows, places] for t in self._tensors))  # type: ignore[arg-type]
-
-    def changed(self, where: Tensor) -> Batch:
-        """Other values, and other tokens, where `where` (B, T) is True."""
-        other = torch.where(where[..., None], 1.5 - 2 * self.x.detach().flip(-1), self.x)
-        return replace(self, x=other, tokens=torch.where(where, self.tokens ^ 1, self.tokens))
 
 
 class _Quiet(TorchFunctionMode):
@@ -122,13 +55,15 @@ class Subject:
     tolerance : what two ways to the same number may differ by, relative to the largest.
     """
 
-    def __init__(self, root: nn.Module, module: StatefulPart, place: LayerContext, *, seed: int = 0):
+    def __init__(
+        self, root: nn.Module, module: StatefulPart, place: LayerContext, *, seed: int = 0, double: bool = True
+    ):
         self.root, self.module, self.place, self.seed = root, module, place, seed
         self.claims: Capabilities = module.capabilities
         self.needs = gather(root)
         self.untouched = attributes(root)
         self.dtype, self.tolerance = torch.float32, 1e-4
-        if self._runs_in_double():
+        if double and self._runs_in_double():
             self.dtype, self.tolerance = torch.float64, 1e-6
 
     def _runs_in_double(self) -> bool:
@@ -157,6 +92,13 @@ class Subject:
             for name, tensor in held.items():
                 if tensor.is_floating_point():
                     tensor.data = tensor.data.to(torch.float32 if name in kept else dtype)
+        return other
+
+    def inner(self, part: StatefulPart) -> Subject:
+        """A part inside this one, where it stands."""
+        other = Subject.__new__(Subject)
+        other.__dict__.update(self.__dict__)
+        other.module, other.claims = part, part.capabilities
         return other
 
     @contextmanager
@@ -236,9 +178,14 @@ class Subject:
 
     def changed(self, before: Tensor, after: Tensor, among: Tensor | None = None) -> Place | None:
         """The first place, of those `among` (B, T) marks, that moved: at all, or by over 8 eps of the scale."""
-        allowed = 0.0 if self.claims.exact_rows else 8 * torch.finfo(before.dtype).eps * scale(before)
+        allowed = 0.0 if self.claims.exact_rows else self.slack * max(scale(before), scale(after))
         places = moved(before, after, allowed)
-        return first_place(places if among is None else places * among)
+        return first_place(places if among is None else places.masked_fill(~among, 0.0))
+
+    @property
+    def slack(self) -> float:
+        """What may move, relative to the scale, where rows are not computed alone; layers of a backbone add up."""
+        return (8 if self.module.kind != "backbone" else 512) * torch.finfo(self.dtype).eps
 
     def apart(self, one: Tensor, other: Tensor) -> Place | None:
         """The first place at which two ways to the same (B, T, D) differ by more than `tolerance` of the scale."""
@@ -303,31 +250,3 @@ def jitter(module: nn.Module, seed: int) -> None:
         for parameter in module.parameters():
             if parameter.is_floating_point():
                 parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
-
-
-def pulled(y: Tensor, leaves: list[Tensor]) -> list[Tensor]:
-    """Gradients of an uneven sum of `y`; zeros for leaves that it does not depend on."""
-    weights = torch.linspace(0.5, 1.5, y.numel(), dtype=y.dtype).view_as(y)
-    given = torch.autograd.grad((y * weights).sum(), leaves, allow_unused=True)
-    return [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(given, leaves, strict=True)]
-
-
-def scale(values: Tensor) -> float:
-    """The largest magnitude, to which differences are compared."""
-    return max(float(values.detach().abs().max()), 1e-3) if values.numel() else 1.0
-
-
-def moved(before: Tensor, after: Tensor, allowed: float) -> Tensor:
-    """How far each place (B, T) of (B, T, D) moved; 0 within what is allowed, infinite for NaN."""
-    distance = (after.detach() - before.detach()).abs().amax(-1)
-    distance = torch.nan_to_num(distance, nan=torch.inf)
-    return torch.where(distance <= allowed, 0.0, distance)
-
-
-def first_place(places: Tensor) -> Place | None:
-    """The first nonzero of (B, T), in order of the sequence."""
-    at = places.t().nonzero()
-    if not len(at):
-        return None
-    t, row = at[0].tolist()
-    return Place(row, t, f"{float(places[row, t]):.2g}")

@@ -9,8 +9,9 @@ from torch import nn
 
 from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.result import Result
+from bakeoff.testing.batch import first_place, moved
 from bakeoff.testing.law import Broken, sequence_law
-from bakeoff.testing.subject import MODES, Subject, attributes, first_place, moved
+from bakeoff.testing.subject import MODES, Subject, attributes
 
 
 @sequence_law(None, "call")

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bakeoff.testing.batch import Batch, Place
 from bakeoff.testing.law import Broken, first_slip, hold, sequence_law
-from bakeoff.testing.subject import MODES, Batch, Place, Subject
+from bakeoff.testing.subject import MODES, Subject
 
 #: A chunk that no attribute tells of is looked for at this length.
 _USUAL_CHUNK = 64

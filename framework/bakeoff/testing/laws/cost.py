@@ -15,9 +15,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.attention_op import AttentionOp
 from bakeoff.interfaces.backbone import Backbone
+from bakeoff.interfaces.part import StatefulPart
+from bakeoff.testing.batch import Held
 from bakeoff.testing.law import Broken, NotApplicable, NotClaimed, sequence_law
 from bakeoff.testing.laws.numbers import has_naive
-from bakeoff.testing.subject import Held, Subject
+from bakeoff.testing.subject import Subject
 
 #: Queries and keys of one row: a whole sequence, a single token with a past, a chunk with a past; ragged, and unlike
 #: any width, so that a product's shape tells a rectangle of queries by keys from everything else.
@@ -60,7 +62,8 @@ def count(subject: Subject, queries: int, keys: int) -> int:
 def visible_pairs(subject: Subject, queries: int, keys: int) -> int:
     """How many of the last `queries` tokens' outputs depend on how many of `keys` tokens, by their gradients."""
     if isinstance(subject.module, Backbone):
-        found = {visible_pairs(_layer(subject, layer), queries, keys) for layer in subject.module.layers}
+        layers = [layer for layer in subject.module.layers if isinstance(layer, StatefulPart)]
+        found = {visible_pairs(subject.inner(layer), queries, keys) for layer in layers}
         if len(found) > 1:
             raise NotApplicable("layers see different spans, whose work a count of the whole cannot tell apart")
         return found.pop()
@@ -68,13 +71,6 @@ def visible_pairs(subject: Subject, queries: int, keys: int) -> int:
     with subject.mode("evaluation"):
         slopes = [subject.gradient(batch, places == t) for t in range(keys - queries, keys)]
     return sum(int((slope != 0).any(-1).sum()) for slope in slopes)
-
-
-def _layer(subject: Subject, layer: Any) -> Subject:
-    alone = Subject.__new__(Subject)
-    alone.__dict__.update(subject.__dict__)
-    alone.module = layer
-    return alone
 
 
 def _product(

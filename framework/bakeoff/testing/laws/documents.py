@@ -8,8 +8,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from bakeoff.testing.batch import Batch
 from bakeoff.testing.law import NotClaimed, hold, sequence_law
-from bakeoff.testing.subject import MODES, Batch, Subject
+from bakeoff.testing.subject import MODES, Subject
 
 
 @sequence_law(3, "documents")

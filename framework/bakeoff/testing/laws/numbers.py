@@ -8,8 +8,9 @@ from dataclasses import replace
 import torch
 
 from bakeoff.interfaces.part import StatefulPart
+from bakeoff.testing.batch import Batch, pulled, scale
 from bakeoff.testing.law import Broken, sequence_law
-from bakeoff.testing.subject import Batch, Subject, pulled, scale
+from bakeoff.testing.subject import Subject
 
 #: Inputs are multiplied by these: nothing, vanishing, usual, and such that every gate saturates.
 _SIZES = (0.0, 1e-3, 1.0, 1e3)

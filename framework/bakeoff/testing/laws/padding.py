@@ -9,8 +9,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from bakeoff.testing.batch import Batch, Run
 from bakeoff.testing.law import Broken, NotClaimed, first_slip, hold, sequence_law
-from bakeoff.testing.subject import MODES, Batch, Run, Subject
+from bakeoff.testing.subject import MODES, Subject
 
 
 @sequence_law(4, "rows")

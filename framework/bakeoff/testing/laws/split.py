@@ -9,8 +9,9 @@ from itertools import product
 
 import torch
 
+from bakeoff.testing.batch import Batch, Run, pulled, scale
 from bakeoff.testing.law import NotClaimed, hold, sequence_law
-from bakeoff.testing.subject import Batch, Run, Subject, pulled, scale
+from bakeoff.testing.subject import Subject
 
 #: Mode, and whether gradients are on: the two layouts that a growing state has.
 _LAYOUTS = (("evaluation", False), ("training", True))
