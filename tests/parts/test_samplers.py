@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from bakeoff.errors import UserError
 from bakeoff.parts.samplers import Greedy, Sample
 from scipy import stats
 from torch import Tensor
@@ -140,5 +141,5 @@ def test_draws_agree_with_the_distribution(options: dict):
     ],
 )
 def test_values_out_of_range_are_refused(options: dict, words: str):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(UserError, match=words):
         Sample(**options)

@@ -72,11 +72,9 @@ def decode(measured: Measured) -> dict[str, float]:
 def memory(measured: Measured) -> dict[str, float]:
     """`peak_bytes` of a training step: see `peak_bytes` for what is counted where.
 
-    The second step is taken, in which the optimizer's state is there from the beginning; of two sets of weights, the
-    measured model's own and its copy that steps, one is left out.
+    Of two sets of weights, the measured model's own and its copy that steps, one is left out.
     """
     steps = TrainingSteps(measured)
-    steps.step()
     held = [steps.model.state_dict(), *steps.optimizer.state.values()]
     peak, kind = peak_bytes(steps.step, measured.device, held)
     return {"peak_bytes": peak if kind == "tensors" else peak - steps.copied}
@@ -90,17 +88,23 @@ MEASURES: dict[str, Measure] = {
 }
 
 
-def measure(measured: Measured, names: Iterable[str] | None = None) -> dict[str, float]:
-    """The named measures (all unless given), as `name.figure`; an unknown name is an error.
-
-    Random numbers are drawn aside, so that measuring does not change what follows.
-    """
+def known_measures(names: Iterable[str] | None = None) -> list[str]:
+    """The names as they are, or those of all measures; an unknown one is an error."""
     chosen = list(MEASURES if names is None else names)
     for name in chosen:
         if name not in MEASURES:
             near = difflib.get_close_matches(name, MEASURES, n=1)
             hint = f"did you mean '{near[0]}'? " if near else ""
             raise UserError(f"no measure is called '{name}'; {hint}there are {', '.join(MEASURES)}")
+    return chosen
+
+
+def measure(measured: Measured, names: Iterable[str] | None = None) -> dict[str, float]:
+    """The named measures (all unless given), as `name.figure`; an unknown name is an error.
+
+    Random numbers are drawn aside, so that measuring does not change what follows.
+    """
+    chosen = known_measures(names)
     devices = [measured.device] if measured.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         return {f"{name}.{figure}": value for name in chosen for figure, value in MEASURES[name](measured).items()}

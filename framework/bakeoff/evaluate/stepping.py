@@ -25,7 +25,7 @@ class TrainingSteps:
         if measured.recipe.tree["compile"]:
             for block in self.model.backbone.layers:
                 block.compile()
-        self.optimizer = measured.recipe.build("optimizer")([p for p in self.model.parameters() if p.requires_grad])
+        self.optimizer = self._optimizer()
         self.accumulation = measured.data.accumulation()
         self.tokens = measured.batch * measured.length * self.accumulation
         self.batches = self._batches()
@@ -39,6 +39,16 @@ class TrainingSteps:
                 losses = [total / weight.clamp_min(1) for total, weight in terms.values()]
             torch.stack(losses).sum().backward()
         self.optimizer.step()
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        """The recipe's, its state there from the beginning, as in the middle of a run."""
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        optimizer = self.measured.recipe.build("optimizer")(trained)
+        for parameter in trained:
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return optimizer
 
     def _batches(self) -> Iterator[Mapping[str, Tensor | None]]:
         data, recipe = self.measured.data, self.measured.recipe

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from bakeoff.errors import UserError
 from bakeoff.interfaces.component import Reference
 from bakeoff.interfaces.sampler import Sampler
 
@@ -31,7 +32,7 @@ class Sample(Sampler):
     top_p : keeps the smallest set of most likely ids whose mass reaches p, the one that crosses included.
     min_p : keeps ids at least this times as likely as the most likely one (arXiv:2407.01082).
 
-    What is left is renormalised after each restriction. Raises `ValueError` for values out of range.
+    What is left is renormalised after each restriction. Raises `UserError` for values out of range.
     """
 
     reference = Reference(
@@ -48,15 +49,15 @@ class Sample(Sampler):
         repetition_penalty: float = 1.0,
     ):
         if not (temperature > 0 and math.isfinite(temperature)):
-            raise ValueError(f"temperature is {temperature}; it must be positive: use the sampler 'greedy' for 0")
+            raise UserError(f"temperature is {temperature}; it must be positive: use the sampler 'greedy' for 0")
         if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k is {top_k}; it must be at least 1, or null for all")
+            raise UserError(f"top_k is {top_k}; it must be at least 1, or null for all")
         if top_p is not None and not 0 < top_p <= 1:
-            raise ValueError(f"top_p is {top_p}; it must lie in 0 < top_p <= 1, or be null for all")
+            raise UserError(f"top_p is {top_p}; it must lie in 0 < top_p <= 1, or be null for all")
         if min_p is not None and not 0 <= min_p <= 1:
-            raise ValueError(f"min_p is {min_p}; it must lie in 0 <= min_p <= 1, or be null for all")
+            raise UserError(f"min_p is {min_p}; it must lie in 0 <= min_p <= 1, or be null for all")
         if not (repetition_penalty > 0 and math.isfinite(repetition_penalty)):
-            raise ValueError(f"repetition_penalty is {repetition_penalty}; it must be positive, 1 for none")
+            raise UserError(f"repetition_penalty is {repetition_penalty}; it must be positive, 1 for none")
         self.temperature, self.top_k, self.top_p, self.min_p = temperature, top_k, top_p, min_p
         self.repetition_penalty = repetition_penalty
 
