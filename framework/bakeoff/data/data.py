@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from bakeoff.data.loading import MicroBatches, Rows, ValidationBatches, as_it_is, spread
 from bakeoff.data.packing import Batch, Windows
-from bakeoff.data.preparing import cache_folder, prepared_store, prepared_tokenizer
+from bakeoff.data.preparing import Preparation, cache_folder
 from bakeoff.data.store import TokenStore
 from bakeoff.errors import UserError
 from bakeoff.interfaces.corpus import SPLITS, Corpus
@@ -66,11 +66,9 @@ class Data:
     def prepare(self, progress: bool = True) -> Data:
         """Train the tokenizer and tokenise both splits, or find in the cache what was prepared before."""
         if not self._stores:
-            cache = cache_folder(self.cache)
-            self.tokenizer = prepared_tokenizer(
-                self.corpus, self.tokenizer, cache, self.tokenizer_bytes, progress=progress
-            )
-            folder = prepared_store(self.corpus, self.tokenizer, cache, progress=progress)
+            work = Preparation(self.corpus, cache_folder(self.cache), progress=progress)
+            self.tokenizer, learnt = work.tokenizer(self.tokenizer, self.tokenizer_bytes)
+            folder = work.store(self.tokenizer, learnt)
             self._fingerprint = folder.name
             self._stores = {split: TokenStore(folder, split) for split in SPLITS}
         return self
@@ -144,9 +142,15 @@ class Data:
             windows.whole, tokens_wanted, windows.dropped, windows.tokens,
         )  # fmt: skip
         batches = MicroBatches(
-            global_batch=self.global_batch, micro=self.micro(ranks), first_step=first_step, ranks=ranks, rank=rank
+            windows=windows.whole,
+            seed=seed,
+            global_batch=self.global_batch,
+            micro=self.micro(ranks),
+            first_step=first_step,
+            ranks=ranks,
+            rank=rank,
         )
-        return self._loader("train", windows, batches, seed)
+        return self._loader("train", windows, batches)
 
     def validation(
         self, *, tokens_wanted: int, tokens: int | None = None, ranks: int = 1, rank: int = 0, batch: int | None = None
@@ -164,17 +168,13 @@ class Data:
             raise UserError(f"validation.tokens is {tokens}; it must be at least 1, or null for the whole split")
         chosen = spread(windows.all, windows.all if tokens is None else -(-tokens // self.length))
         batches = ValidationBatches(chosen, batch=batch or self.micro(ranks), ranks=ranks, rank=rank)
-        return self._loader("validation", windows, batches, None)
+        return self._loader("validation", windows, batches)
 
     def _windows(self, split: str, tokens_wanted: int) -> Windows:
         return Windows(len(self.store(split).tokens), self.length, tokens_wanted)
 
-    def _loader(
-        self, split: str, windows: Windows, batches: MicroBatches | ValidationBatches, seed: int | None
-    ) -> DataLoader[Batch]:
-        rows = Rows(
-            self.store(split), windows, isolate=self.isolate_documents, padding=self.tokenizer.padding, seed=seed
-        )
+    def _loader(self, split: str, windows: Windows, batches: MicroBatches | ValidationBatches) -> DataLoader[Batch]:
+        rows = Rows(self.store(split), windows, isolate=self.isolate_documents, padding=self.tokenizer.padding)
         return DataLoader(
             rows,
             batch_sampler=batches,

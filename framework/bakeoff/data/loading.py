@@ -13,23 +13,32 @@ from bakeoff.data.order import sample_order
 from bakeoff.data.packing import Batch, Windows, rows
 from bakeoff.data.store import TokenStore
 
+#: Samples that are ordered at once, to spare the cost of many small calls.
+AHEAD = 4096
+
 
 class MicroBatches(Sampler[list[int]]):
-    """Sample numbers of one rank's micro-batches, without end.
+    """Windows of one rank's micro-batches, without end.
 
-    Optimizer step s takes samples s * G to (s + 1) * G - 1; of those, micro-batch (accumulation a, rank r) takes the
-    ones from (a * ranks + r) * micro on. So a step sees the same samples however they are dealt out.
+    Optimizer step s takes samples s * G to (s + 1) * G - 1 of the sample order over all `windows`; of those,
+    micro-batch (accumulation a, rank r) takes `micro` from number (a * ranks + r) * micro on. So a step sees the same
+    samples however they are dealt out.
     """
 
-    def __init__(self, *, global_batch: int, micro: int, first_step: int, ranks: int, rank: int):
+    def __init__(
+        self, *, windows: int, seed: int, global_batch: int, micro: int, first_step: int, ranks: int, rank: int
+    ):
+        self.windows, self.seed = windows, seed
         self.global_batch, self.micro, self.first_step = global_batch, micro, first_step
         self.ranks, self.rank = ranks, rank
 
     def __iter__(self) -> Iterator[list[int]]:
-        for step in count(self.first_step):
-            for first in range(self.rank * self.micro, self.global_batch, self.ranks * self.micro):
-                start = step * self.global_batch + first
-                yield list(range(start, start + self.micro))
+        at_once = -(-AHEAD // self.global_batch)
+        for step in count(self.first_step, at_once):
+            numbers = np.arange(step * self.global_batch, (step + at_once) * self.global_batch)
+            chosen = sample_order(numbers, self.windows, self.seed)
+            micro_batches = chosen.reshape(-1, self.ranks, self.micro)
+            yield from micro_batches[:, self.rank].tolist()
 
 
 class ValidationBatches(Sampler[list[int]]):
@@ -52,18 +61,16 @@ class ValidationBatches(Sampler[list[int]]):
 
 
 class Rows(Dataset[Batch]):
-    """Rows of a split by number; a list of numbers at once gives a whole batch. A seed shuffles, None does not."""
+    """Rows of a split by window number; a list of numbers gives a whole batch, -1 a row of nothing but padding."""
 
-    def __init__(self, store: TokenStore, windows: Windows, *, isolate: bool, padding: int, seed: int | None = None):
-        self.store, self.windows, self.isolate, self.padding, self.seed = store, windows, isolate, padding, seed
+    def __init__(self, store: TokenStore, windows: Windows, *, isolate: bool, padding: int):
+        self.store, self.windows, self.isolate, self.padding = store, windows, isolate, padding
 
     def __getitem__(self, number: int) -> Batch:
         return self.__getitems__([number])
 
     def __getitems__(self, numbers: list[int]) -> Batch:
         places = np.asarray(numbers, dtype=np.int64)
-        if self.seed is not None:
-            places = sample_order(places, self.windows.whole, self.seed)
         starts = np.where(places < 0, self.windows.tokens, places * self.windows.length)
         return rows(self.store, starts, self.windows.wanted, isolate=self.isolate, padding=self.padding)
 

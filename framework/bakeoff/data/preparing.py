@@ -12,12 +12,13 @@ from pathlib import Path
 
 from bakeoff.data.locking import locked
 from bakeoff.data.progress import Bar
-from bakeoff.data.store import FORMAT, is_whole
+from bakeoff.data.store import FORMAT, id_type, is_whole
 from bakeoff.data.writing import write_store
 from bakeoff.errors import UserError
 from bakeoff.interfaces.corpus import Corpus
 from bakeoff.interfaces.tokenizer import Tokenizer
 from bakeoff.parts.files import sync_folder
+from bakeoff.parts.tokenizers.text import utf8
 
 
 def cache_folder(cache: str | None) -> Path:
@@ -26,94 +27,96 @@ def cache_folder(cache: str | None) -> Path:
     return Path(chosen).expanduser().absolute()
 
 
-def prepared_tokenizer(corpus: Corpus, tokenizer: Tokenizer, cache: Path, limit: int, *, progress: bool) -> Tokenizer:
-    """The tokenizer, trained on whole documents of the train split, in order, until `limit` bytes are seen."""
-    key = _hash("tokenizer", FORMAT, corpus.fingerprint(), _class(tokenizer), content_hash(tokenizer), limit)
-    folder = cache / "tokenizers" / key
-    if not folder.is_dir():
-        with _writing(folder, corpus, 0), locked(folder.with_suffix(".lock"), f"tokenizer {key}"):
-            if not folder.is_dir():
-                _train(corpus, tokenizer, folder, limit, progress)
-    return type(tokenizer).load(folder)
+class Preparation:
+    """What is made of one corpus in one cache folder."""
 
+    def __init__(self, corpus: Corpus, cache: Path, *, progress: bool):
+        self.corpus, self.cache, self.progress = corpus, cache, progress
+        self.texts = corpus.fingerprint()
 
-def prepared_store(corpus: Corpus, tokenizer: Tokenizer, cache: Path, *, progress: bool) -> Path:
-    """The folder of the token store of a corpus under a trained tokenizer; its name is the fingerprint."""
-    key = store_key(corpus, tokenizer)
-    folder = cache / "tokens" / key
-    if not is_whole(folder):
-        with _writing(folder, corpus, tokenizer.vocab_size), locked(folder.with_suffix(".lock"), f"tokens {key}"):
+    def tokenizer(self, untrained: Tokenizer, limit: int) -> tuple[Tokenizer, str]:
+        """The trained tokenizer, and a hash of what it has learnt.
+
+        It learns from whole documents of the train split, in order, until it has seen `limit` bytes.
+        """
+        with tempfile.TemporaryDirectory() as saved:
+            untrained.save(Path(saved))
+            arguments = hash_folder(Path(saved))
+        key = _hash("tokenizer", FORMAT, self.texts, _class(untrained), arguments, limit)
+        folder = self.cache / "tokenizers" / key
+        if not folder.is_dir():
+            with self._writing(folder, 0), locked(folder.with_suffix(".lock"), f"tokenizer {key}"):
+                if not folder.is_dir():
+                    self._train(untrained, folder, limit)
+        return type(untrained).load(folder), hash_folder(folder)
+
+    def store(self, tokenizer: Tokenizer, learnt: str) -> Path:
+        """The folder of the token store under a trained tokenizer; its name is a hash of all that it hangs on."""
+        key = _hash("tokens", FORMAT, self.texts, _class(tokenizer), learnt)
+        folder = self.cache / "tokens" / key
+        if is_whole(folder):
+            return folder
+        with self._writing(folder, tokenizer.vocab_size), locked(folder.with_suffix(".lock"), f"tokens {key}"):
             if not is_whole(folder):
-                about = {"corpus": corpus.fingerprint(), "tokenizer": _class(tokenizer), "licence": corpus.licence}
-                with Bar("tokenising", corpus.size(), show=progress) as bar:
-                    write_store(corpus, tokenizer, folder, about, bar=bar)
-    return folder
+                about = {"corpus": self.texts, "tokenizer": _class(tokenizer), "licence": self.corpus.licence}
+                with Bar("tokenising", self.corpus.size(), show=self.progress) as bar:
+                    write_store(self.corpus, tokenizer, folder, about, bar=bar)
+        return folder
+
+    def _train(self, tokenizer: Tokenizer, folder: Path, limit: int) -> None:
+        size = self.corpus.size()
+        with Bar("training the tokenizer", None if size is None else min(size, limit), show=self.progress) as bar:
+            tokenizer.train(self._sample(limit, bar))
+        partial = folder.with_name(folder.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        tokenizer.save(partial)
+        sync_folder(partial)
+        os.replace(partial, folder)
+        sync_folder(folder.parent)
+
+    def _sample(self, limit: int, bar: Bar) -> Iterator[str]:
+        seen = 0
+        for text in self.corpus.documents("train"):
+            yield text
+            length = len(utf8(text))
+            bar.advance(length)
+            seen += length
+            if seen >= limit:
+                return
+
+    @contextmanager
+    def _writing(self, folder: Path, vocab_size: int) -> Iterator[None]:
+        """A write that fails is the user's to mend: says where, why, and how much room it takes."""
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            yield
+        except OSError as error:
+            if error.filename is not None and not str(error.filename).startswith(str(self.cache)):
+                raise
+            raise UserError(
+                f"cannot write {folder}: {error.strerror or error}; {self._room(folder, vocab_size)}; make room, or "
+                "choose another folder with data.cache or the environment variable BAKEOFF_CACHE"
+            ) from error
+
+    def _room(self, folder: Path, vocab_size: int) -> str:
+        partial = folder.with_name(folder.name + ".partial")
+        written = sum(path.stat().st_size for path in partial.glob("*")) if partial.is_dir() else 0
+        size = self.corpus.size()
+        if size is None or not vocab_size:
+            return f"{written:,} bytes were written, which the next run goes on from"
+        most = size * id_type(vocab_size).itemsize
+        return f"it takes up to {most:,} bytes, of which {written:,} were written, which the next run goes on from"
 
 
-def store_key(corpus: Corpus, tokenizer: Tokenizer) -> str:
-    """A hash of all that decides what a store holds: the texts, the trained tokenizer, the format."""
-    return _hash("tokens", FORMAT, corpus.fingerprint(), _class(tokenizer), content_hash(tokenizer))
-
-
-def content_hash(tokenizer: Tokenizer) -> str:
-    """A hash of all that a tokenizer saves: its arguments and what it has learnt."""
+def hash_folder(folder: Path) -> str:
+    """A hash of the files in a folder, names and contents."""
     digest = hashlib.sha256()
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer.save(Path(folder))
-        for path in sorted(Path(folder).rglob("*")):
-            if path.is_file():
-                content = path.read_bytes()
-                digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
     return digest.hexdigest()
-
-
-def _train(corpus: Corpus, tokenizer: Tokenizer, folder: Path, limit: int, progress: bool) -> None:
-    size = corpus.size()
-    with Bar("reading for the tokenizer", None if size is None else min(size, limit), show=progress) as bar:
-        tokenizer.train(_sample(corpus, limit, bar))
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    tokenizer.save(partial)
-    sync_folder(partial)
-    os.replace(partial, folder)
-    sync_folder(folder.parent)
-
-
-def _sample(corpus: Corpus, limit: int, bar: Bar) -> Iterator[str]:
-    seen = 0
-    for text in corpus.documents("train"):
-        yield text
-        length = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-        bar.advance(length)
-        seen += length
-        if seen >= limit:
-            return
-
-
-@contextmanager
-def _writing(folder: Path, corpus: Corpus, vocab_size: int) -> Iterator[None]:
-    """A write that fails is the user's to mend: says where, why, and how much room it takes."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        if error.filename is not None and not str(error.filename).startswith(str(folder.parent)):
-            raise
-        raise UserError(
-            f"cannot write {folder}: {error.strerror or error}; {_room(folder, corpus, vocab_size)}; make room, or "
-            "choose another folder with data.cache or the environment variable BAKEOFF_CACHE"
-        ) from error
-
-
-def _room(folder: Path, corpus: Corpus, vocab_size: int) -> str:
-    partial = folder.with_name(folder.name + ".partial")
-    written = sum(path.stat().st_size for path in partial.glob("*")) if partial.is_dir() else 0
-    size = corpus.size()
-    if size is None or not vocab_size:
-        return f"{written:,} bytes were written"
-    width = (vocab_size - 1).bit_length() // 8 + 1
-    return f"it takes up to {size * width:,} bytes, {written:,} were written"
 
 
 def _class(tokenizer: Tokenizer) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 from bakeoff.errors import MissingExtra, UserError
 from bakeoff.interfaces import Corpus, Reference
+from bakeoff.parts.corpora.reading import hash_of, total_size
 from bakeoff.parts.corpora.splitting import known_split
 
 
@@ -32,6 +32,7 @@ class StateOfTheUnion(Corpus):
             )
         self.validation_from = validation_from
         first = sum(year < validation_from for year in years)
+        self._files = files
         self._splits = {"train": files[:first], "validation": files[first:]}
 
     def documents(self, split: str) -> Iterator[str]:
@@ -39,15 +40,10 @@ class StateOfTheUnion(Corpus):
             yield path.read_bytes().decode("utf-8")
 
     def fingerprint(self) -> str:
-        digest = hashlib.sha256(f"sotu {self.validation_from}".encode())
-        for files in self._splits.values():
-            for path in files:
-                digest.update(f"\n{path.name} {path.stat().st_size}\n".encode())
-                digest.update(path.read_bytes())
-        return digest.hexdigest()
+        return hash_of(f"sotu {self.validation_from}", self._files)
 
     def size(self) -> int:
-        return sum(path.stat().st_size for files in self._splits.values() for path in files)
+        return total_size(self._files)
 
     @property
     def licence(self) -> str:

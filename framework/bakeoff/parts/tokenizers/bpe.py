@@ -35,8 +35,8 @@ class BPETokenizer(Tokenizer):
 
     Trained by the library `tokenizers`: text is cut by GPT-2's pattern, and the most frequent adjacent pair inside the
     pieces is merged again and again (of equally frequent ones, the pair of the smallest ids), as long as it stands
-    there twice. Encoded by the library `tiktoken` built from those merges, which gives the same ids. Nothing that stands in
-    a text is a control id. Until it is trained it has the size that is asked for, and spells all text in bytes.
+    there twice. Encoded by the library `tiktoken` built from those merges, which gives the same ids. Nothing in a
+    text is a control id. Until it is trained it has the size that is asked for, and spells all text in bytes.
 
     Parameters
     ----------
@@ -119,7 +119,9 @@ class BPETokenizer(Tokenizer):
         import tiktoken
 
         ranks = {piece: rank for rank, piece in enumerate(self._bytes)}
-        return tiktoken.Encoding("bakeoff_bpe", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={})
+        # never matched, since no call allows it; without one the search for special tokens stops at every byte
+        idle = {"\U0010ffff": len(ranks)}
+        return tiktoken.Encoding("bakeoff_bpe", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens=idle)
 
     def _encode_array(self, text: str) -> np.ndarray:
         parts = list(manageable(readable(text)))

@@ -30,11 +30,11 @@ def manageable(text: str) -> Iterator[str]:
 
 
 #: No piece longer than this is trained on: time grows with the square of a piece's length.
-ENDLESS = re.compile(r"\w{1024}|\s{1024}|[^\w\s]{1024}")
+ENDLESS = re.compile(r"\S{1024}|\s{1024}")
 
 
 def trainable(text: str) -> Iterator[str]:
-    """The text in parts, cut inside of runs of one kind of character that are longer than 1024."""
+    """The text in parts, cut inside of runs of white space, or of anything else, that are longer than 1024."""
     start = 0
     for run in ENDLESS.finditer(text):
         yield text[start : run.end()]
