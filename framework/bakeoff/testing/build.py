@@ -19,7 +19,7 @@ MAX_LENGTH = 192
 def context(**known: Any) -> LayerContext:
     """The context that parts are built in."""
     size = {"d_model": D_MODEL, "vocab_size": VOCABULARY, "max_length": MAX_LENGTH, "depth": 2}
-    heads = {"n_heads": 4, "n_kv_heads": 4, "head_width": 4}
+    heads = {"n_heads": 4, "n_kv_heads": 4, "head_width": 4, "window": 8}
     return LayerContext(**size | heads | known)
 
 
