@@ -47,7 +47,7 @@ def test_no_prefix_is_causal_and_all_prefix_is_bidirectional():
     ("window", "longest", "T", "what", "expected"),
     [
         (None, 0, 7, {}, (None, True)),
-        (9, 0, 7, {}, (None, True)),
+        (9, 5, 1, {}, (None, False)),
         (None, 5, 1, {}, (None, False)),
         (None, 0, 7, {"visibility": "bidirectional"}, (None, False)),
     ],

@@ -40,14 +40,13 @@ class VisibleKeys(Need):
         if sequence.documents is not None or sequence.real is not None or (past is not None and past.ragged):
             return None
         held = 0 if past is None else past.longest
-        within = self.window is None or held + T <= self.window
-        if sequence.visibility == "bidirectional" and within:
-            return Visible(None)
-        if sequence.visibility != "causal":
+        if sequence.visibility == "causal" and T == 1:
+            return Visible(None) if self.window is None or self.rolling or held < self.window else None
+        if self.window is not None:  # a mask at every length, so that one compiled graph serves them all
             return None
-        if T == 1 and (within or self.rolling):
+        if sequence.visibility == "bidirectional":
             return Visible(None)
-        return Visible(None, causal=True) if within and held == 0 else None
+        return Visible(None, causal=True) if sequence.visibility == "causal" and held == 0 else None
 
 
 def rolls(sequence: Sequence) -> bool:

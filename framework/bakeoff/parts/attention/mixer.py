@@ -92,6 +92,16 @@ class Attention(SequenceMixer):
         claims = Capabilities(documents=True, padding=True, state=True, bidirectional=True, compile=True)
         self.capabilities = replace(claims.meet(self.op.capabilities), constant_state=window is not None)
 
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """Grouped heads with all positions' kinds, windows masked and banded, and every option once."""
+        options = {"qk_norm": "head", "soft_cap": 5.0, "output_gate": True, "sinks": True, "bias": True}
+        return [
+            {"n_heads": 4, "n_kv_heads": 2, "position": {"use": "rope"}},
+            {"n_heads": 4, "n_kv_heads": 1, "window": 4, "position": {"use": "alibi"}, "op": {"use": "banded"}},
+            {"n_heads": 2, "head_width": 6, "window": 3, "position": {"use": "t5_position"}, **options},
+        ]
+
     def reset_parameters(self) -> None:
         """Sinks of zero; the projections are filled by role."""
         if self.sinks is not None:
