@@ -70,7 +70,7 @@ def _model(candidate: Candidate) -> LanguageModel:
     if kind in parts:
         parts[kind] = make
     elif kind == "attention_op":
-        parts["mixer"] = partial(Attention, n_heads=4, op=make)
+        parts["mixer"] = partial(Attention, n_heads=4, window=8, op=make)
     elif kind == "position" and "embed" not in candidate.build().hooks:
         parts["mixer"] = partial(Attention, n_heads=4, position=make)
     elif kind in ("position", "norm"):
