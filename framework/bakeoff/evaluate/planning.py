@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from bakeoff.data import Data
-from bakeoff.data.preparing import cache_folder, prepared_tokenizer
 from bakeoff.evaluate.precision import PRECISIONS, precision_of
 from bakeoff.model.cost import Plan, plan
 from bakeoff.model.memory import Memory, planned_memory
@@ -48,7 +47,10 @@ class RecipePlan:
 
 
 def plan_recipe(recipe: Recipe, length: int | None = None) -> RecipePlan:
-    """Plan a recipe at `length` (that of its data unless given); a tokenizer whose size is learnt is trained first."""
+    """Plan a recipe at `length` (that of its data unless given).
+
+    Where the tokenizer learns how many ids it has, the data are prepared first.
+    """
     recipe.check()
     data: Data = recipe.build("data")
     vocabulary = vocabulary_size(recipe, data)
@@ -74,13 +76,12 @@ def plan_recipe(recipe: Recipe, length: int | None = None) -> RecipePlan:
 
 
 def vocabulary_size(recipe: Recipe, data: Data) -> int:
-    """How many ids the recipe's tokenizer has; one that learns how many is trained, or found in the cache."""
+    """How many ids the recipe's tokenizer has; for one that learns how many, the data are prepared first."""
     asked = recipe.tree["data"]["tokenizer"]
     takes_size = "vocab_size" in inspect.signature(type(data.tokenizer)).parameters
     if not takes_size or asked.get("vocab_size") is not None:
         return data.vocab_size
-    cache = cache_folder(data.cache)
-    return prepared_tokenizer(data.corpus, data.tokenizer, cache, data.tokenizer_bytes, progress=True).vocab_size
+    return data.prepare().vocab_size
 
 
 def _ranks(trainer: Mapping[str, Any]) -> int:
