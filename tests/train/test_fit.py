@@ -205,7 +205,7 @@ def test_a_value_that_cannot_be_is_exit_code_2(values, tmp_path, capsys, monkeyp
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(values))
     monkeypatch.delenv("BAKEOFF_FIT_COMMAND", raising=False)
-    assert main(["fit", str(path), "--folder", str(tmp_path / "run"), "trainer.max_stebs=3"]) == 2
+    assert main(["fit", str(path), "trainer.max_stebs=3", "--folder", str(tmp_path / "run")]) == 2
     assert "max_steps" in capsys.readouterr().err
     assert main(["fit"]) == 2
     assert "which recipe?" in capsys.readouterr().err

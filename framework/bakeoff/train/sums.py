@@ -101,5 +101,5 @@ class StepSums:
             if self.add_up is not None:
                 gradient = self.add_up(torch.zeros_like(parameter) if gradient is None else gradient)
             if gradient is not None:
-                scaled = gradient * scale
+                scaled = gradient * scale.to(gradient.dtype)
                 parameter.grad = scaled if parameter.grad is None else parameter.grad + scaled
