@@ -60,6 +60,19 @@ def test_the_command_prints_every_part(written: Path, capsys: pytest.CaptureFixt
     assert "100 GB/s (as given)" in " ".join(shown.split())
 
 
+def test_every_arm_of_a_comparison_is_planned(written: Path, capsys: pytest.CaptureFixture[str]):
+    compared = written.with_name("compared.yaml")
+    compared.write_text(
+        f"base: {written.name}\nbudget: {{tokens: 1024}}\narms: {{all: {{}}, shallow: {{model.depth: 1}}}}\n"
+    )
+    assert main(["plan", str(compared), "--bandwidth", "100"]) == 0
+    shown = capsys.readouterr().out
+    first, second = shown.split("shallow ─")
+    assert "all ─" in first
+    assert "layer 0, 2" in first
+    assert "layer 0, 2" not in second
+
+
 def test_a_part_that_declares_nothing_shows_a_dash_and_a_note(written: Path, capsys: pytest.CaptureFixture[str]):
     script = written.with_name("mine.py")
     script.write_text(

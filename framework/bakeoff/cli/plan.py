@@ -21,8 +21,8 @@ class Plan(Command):
     help = "parameters, FLOPs, memory and state of a recipe; nothing is allocated"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """The recipe, overrides, and what to plan for."""
-        parser.add_argument("recipe", help="a YAML file, or bakeoff:NAME for one that is shipped")
+        """The recipe (of a comparison: each arm, as it stands before matching), overrides, and what to plan for."""
+        parser.add_argument("recipe", help="a recipe or comparison, or bakeoff:NAME for one that is shipped")
         parser.add_argument("overrides", nargs="*", metavar="PATH=VALUE", help="values set by path")
         parser.add_argument("--length", type=int, help="tokens in a row (default: data.length)")
         parser.add_argument("--batch", type=int, default=1, help="rows that are decoded at once (default: 1)")
@@ -36,19 +36,29 @@ class Plan(Command):
 
         from bakeoff.errors import UserError
         from bakeoff.evaluate.planning import plan_recipe
-        from bakeoff.recipe import recipe
+        from bakeoff.recipe import comparison, is_comparison, recipe
 
         for name in ("length", "batch", "bandwidth"):
             value = getattr(arguments, name)
             if value is not None and value <= 0:
                 raise UserError(f"--{name} is {value:g}; it must be positive")
-        planned = plan_recipe(recipe(arguments.recipe, arguments.overrides), arguments.length)
         console = Console()
-        console.print(layers_table(planned))
-        console.print(_grid([*training_rows(planned), *decoding_rows(planned, arguments.batch, arguments.bandwidth)]))
-        for note in planned.notes:
-            console.print(f"[yellow]note:[/] {note}", highlight=False)
+        if not is_comparison(arguments.recipe):
+            planned = plan_recipe(recipe(arguments.recipe, arguments.overrides), arguments.length)
+            show(console, planned, arguments.batch, arguments.bandwidth)
+            return 0
+        for name, arm in comparison(arguments.recipe, arguments.overrides).arms.items():
+            console.rule(name, align="left")
+            show(console, plan_recipe(arm, arguments.length), arguments.batch, arguments.bandwidth)
         return 0
+
+
+def show(console: Any, planned: RecipePlan, batch: int, bandwidth: float | None) -> None:
+    """Print one plan."""
+    console.print(layers_table(planned))
+    console.print(_grid([*training_rows(planned), *decoding_rows(planned, batch, bandwidth)]))
+    for note in planned.notes:
+        console.print(f"[yellow]note:[/] {note}", highlight=False)
 
 
 def layers_table(planned: RecipePlan) -> Any:
