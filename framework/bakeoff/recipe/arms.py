@@ -49,9 +49,12 @@ def base_recipe(layer: Layer, folder: Path) -> Recipe:
     """The recipe that arms are made of; scripts that the comparison imports are known to all of them."""
     if "base" not in layer.values:
         raise RecipeError("base: a comparison needs the recipe that arms change, as in base: models/transformer.yaml")
+    source = layer.values["base"]
+    if not isinstance(source, (str, Mapping)):
+        raise RecipeError(f"base: is a recipe's file, or its sections, not {source!r}")
     laid = Tree()
     laid.lay(DEFAULTS, "default")
-    layers, path, name = gathered(layer.values["base"], folder)
+    layers, path, name = gathered(source, folder)
     for one in layers:
         laid.lay(one.values, one.places)
     laid.lay({"imports": layer.values.get("imports") or []}, layer.places)
@@ -75,6 +78,8 @@ def arm_recipes(layer: Layer, folder: Path, base: Recipe, changes: Changes) -> d
 def _arm(name: str, change: dict[str, Any], base: Recipe, layer: Layer, folder: Path, changes: Changes) -> Recipe:
     """The base, or the sections of the file that the arm extends in place of the base's, then the arm's own values."""
     parent = change.pop("extends", None)
+    if parent is not None and not isinstance(parent, str):
+        raise RecipeError(f"arms.{name}.extends: is a recipe's file, not {parent!r}")
     recipe = base if parent is None else base.with_sections(gathered(parent, folder)[0])
     recipe = recipe.override(changes.everywhere)
     for path, value in overrides(change).items():

@@ -76,7 +76,7 @@ class Checker:
         if not isinstance(value, Mapping):
             self.slip(path, f"takes {part}, not {shown(value)}")
             return value
-        cls = self._class(value, part, path)
+        cls = self.class_of(value, part, path)
         if cls is None:
             return value
         self.classes[path] = cls
@@ -115,12 +115,14 @@ class Checker:
             self.makers[path] = partial(converted, annotation)
         return result
 
-    def _class(self, value: Mapping[str, Any], part: Wanted, path: str) -> type | None:
+    def class_of(self, value: Mapping[str, Any], part: Wanted, path: str) -> type | None:
+        """The class that a node names, if it is one of those wanted; else a slip."""
         name = value.get("use")
         if not isinstance(name, str):
             known = ", ".join(entry.name for entry in names(part.kind))
             choices = known if part.kind else f"a {part.base.__name__} by class path"
-            self.slip(path, f"names no class: `use` is missing; it takes {choices}")
+            held = f" (it has {', '.join(value)})" if value else ""
+            self.slip(path, f"names no class: `use` is missing{held}; it takes {choices}")
             return None
         try:
             cls = import_class(name) if "." in name else find(name, part.kind)

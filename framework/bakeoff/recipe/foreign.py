@@ -27,6 +27,6 @@ def _parse(value: Any, annotation: Any) -> Any:
     try:
         parser.add_argument("--value", type=annotation)
         parsed = parser.parse_object({"value": value})
-        return parser.instantiate_classes(parsed).value
+        return parser.instantiate(parsed).value
     except (ArgumentError, TypeError, ValueError):
         return _REFUSED

@@ -261,7 +261,9 @@ def overrides(changes: Iterable[str] | Mapping[str, Any]) -> dict[str, Any]:
         short = short_path(path)
         named = short.rpartition(".")[2] == "use" and isinstance(value, str)
         found[short] = short_name(value) if named else shorten(value, path)
-    return dict(sorted(found.items(), key=lambda item: (not _names_class(*item), item[0].count("."))))
+    return dict(
+        sorted(found.items(), key=lambda item: (not _names_class(*item), item[0].removesuffix(".use").count(".")))
+    )
 
 
 def _names_class(path: str, value: Any) -> bool:

@@ -6,7 +6,6 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bakeoff.errors import RegistryError
 from bakeoff.recipe.checker import Checker
 from bakeoff.recipe.plain import shown
 from bakeoff.recipe.reading import join
@@ -14,7 +13,7 @@ from bakeoff.recipe.signature import Parameter, Signature, signature_of
 from bakeoff.recipe.slips import near
 from bakeoff.recipe.trainer import DECIDED_ELSEWHERE, trainer_signature
 from bakeoff.recipe.wanted import Wanted
-from bakeoff.registry import find, interface_of, name_of
+from bakeoff.registry import interface_of, name_of
 
 #: What stands below every recipe.
 DEFAULTS: dict[str, Any] = {
@@ -66,10 +65,8 @@ def _model(checker: Checker, value: Any, path: str) -> Any:
     if not isinstance(value, Mapping):
         checker.slip(path, f"takes a mapping (d_model, depth, blocks, …), not {shown(value)}")
         return value
-    try:
-        backbone = find(value.get("use"), "backbone")  # type: ignore[arg-type]
-    except RegistryError as error:
-        checker.slip(join(path, "use"), str(error))
+    backbone = checker.class_of(value, Wanted(interface_of("backbone"), 1), path)
+    if backbone is None:
         return value
     checker.classes[path] = backbone
     name = name_of(backbone) or str(value["use"])
