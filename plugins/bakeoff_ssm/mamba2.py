@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -55,7 +56,7 @@ class Mamba2(SequenceMixer):
         "Transformers are SSMs: Generalized Models and Efficient Algorithms Through Structured State Space Duality",
         "https://arxiv.org/abs/2405.21060",
     )
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, exact_rows=False)
+    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, exact_rows=True)
     keep_float32 = ("A_log", "dt_bias", "D")
 
     def __init__(
@@ -86,14 +87,14 @@ class Mamba2(SequenceMixer):
         self.dt_range, self.A_range = (dt_min, dt_max), (A_min, A_max)
         d, shared = context.d_model, n_groups * state_size
         self.z = Linear(d, inner, bias=bias, role="gate")
-        self.x = Linear(d, inner, bias=bias, role="input")
-        self.B = Linear(d, shared, bias=bias, role="input")
-        self.C = Linear(d, shared, bias=bias, role="input")
+        self.x = Linear(d, inner, bias=bias)
+        self.B = Linear(d, shared, bias=bias)
+        self.C = Linear(d, shared, bias=bias)
         self.dt = Linear(d, self.n_heads, bias=bias, role="gate")
-        convolution = {"width": conv_width, "bias": conv_bias, "activation": "silu"}
-        self.convolve_x = ShortConvolution(context, channels=inner, **convolution)
-        self.convolve_B = ShortConvolution(context, channels=shared, **convolution)
-        self.convolve_C = ShortConvolution(context, channels=shared, **convolution)
+        convolution = partial(ShortConvolution, context, width=conv_width, bias=conv_bias, activation="silu")
+        self.convolve_x = convolution(channels=inner)
+        self.convolve_B = convolution(channels=shared)
+        self.convolve_C = convolution(channels=shared)
         self.A_log = nn.Parameter(torch.empty(self.n_heads))
         self.dt_bias = nn.Parameter(torch.empty(self.n_heads))
         self.D = nn.Parameter(torch.empty(self.n_heads))
