@@ -40,7 +40,8 @@ class StateOfTheUnion(Corpus):
             yield path.read_bytes().decode("utf-8")
 
     def fingerprint(self) -> str:
-        return hash_of(f"sotu {self.validation_from}", self._files)
+        names = " ".join(path.name for path in self._files)
+        return hash_of(f"sotu {self.validation_from} {names}", self._files)
 
     def size(self) -> int:
         return total_size(self._files)
