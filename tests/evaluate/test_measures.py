@@ -86,7 +86,14 @@ def test_a_step_is_a_whole_optimizer_step_on_training_rows(measured: Measured):
     steps.step()
     assert (steps.accumulation, steps.tokens) == (2, 512)
     assert any(not torch.equal(a, b) for a, b in zip(before, steps.model.parameters(), strict=True))
-    assert steps.copied == sum(p.nbytes for p in measured.model.parameters())
+    assert steps.beside == sum(p.nbytes for p in measured.model.parameters())
+
+
+def test_steps_are_taken_in_the_recipes_precision(tmp_path: Path):
+    steps = TrainingSteps(trained(tmp_path, **{"trainer.precision": "bf16-true"}))
+    steps.step()
+    assert {parameter.dtype for parameter in steps.model.parameters()} == {torch.bfloat16}
+    assert {parameter.dtype for parameter in steps.measured.model.parameters()} == {torch.float32}
 
 
 def test_throughput_divides_tokens_by_the_median_step(measured: Measured, monkeypatch: pytest.MonkeyPatch):

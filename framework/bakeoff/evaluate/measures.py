@@ -77,7 +77,7 @@ def memory(measured: Measured) -> dict[str, float]:
     steps = TrainingSteps(measured)
     held = [steps.model.state_dict(), *steps.optimizer.state.values()]
     peak, kind = peak_bytes(steps.step, measured.device, held)
-    return {"peak_bytes": peak if kind == "tensors" else peak - steps.copied}
+    return {"peak_bytes": peak if kind == "tensors" else peak - steps.beside}
 
 
 MEASURES: dict[str, Measure] = {

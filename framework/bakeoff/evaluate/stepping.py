@@ -9,19 +9,20 @@ import torch
 from torch import Tensor
 
 from bakeoff.evaluate.measured import Measured
-from bakeoff.evaluate.precision import autocast
+from bakeoff.evaluate.precision import PRECISIONS, autocast, precision_of
 
 
 class TrainingSteps:
     """Optimizer steps (all micro-batches forward and backward, then the update) on real batches.
 
-    The measured model is not touched; `copied` is how many bytes its copy adds.
+    The measured model is not touched; it holds `beside` bytes, which training itself would not.
     """
 
     def __init__(self, measured: Measured):
         self.measured = measured
-        self.model = copy.deepcopy(measured.model).train()
-        self.copied = sum(tensor.nbytes for tensor in [*self.model.parameters(), *self.model.buffers()])
+        own = PRECISIONS.get(precision_of(measured.recipe), (torch.float32, None))[0]
+        self.model = copy.deepcopy(measured.model).to(own).train()
+        self.beside = sum(tensor.nbytes for tensor in [*measured.model.parameters(), *measured.model.buffers()])
         if measured.recipe.tree["compile"]:
             for block in self.model.backbone.layers:
                 block.compile()

@@ -78,7 +78,7 @@ def planned_memory(
     dtype: torch.dtype | None = None,
     mixed: torch.dtype | None = None,
 ) -> Memory:
-    """`step_memory` on shapes alone, of the model that `build` builds inside.
+    """`step_memory` on shapes alone, of the model that `build` builds inside, as a CPU would run it.
 
     Parameters
     ----------
