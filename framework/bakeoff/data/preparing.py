@@ -13,7 +13,7 @@ from pathlib import Path
 from bakeoff.data.locking import locked
 from bakeoff.data.progress import Bar
 from bakeoff.data.store import FORMAT, id_type, is_whole
-from bakeoff.data.writing import write_store
+from bakeoff.data.writing import documents, write_store
 from bakeoff.errors import UserError
 from bakeoff.interfaces.corpus import Corpus
 from bakeoff.interfaces.tokenizer import Tokenizer
@@ -77,7 +77,7 @@ class Preparation:
 
     def _sample(self, limit: int, bar: Bar) -> Iterator[str]:
         seen = 0
-        for text in self.corpus.documents("train"):
+        for text in documents(self.corpus, "train"):
             yield text
             length = len(utf8(text))
             bar.advance(length)
@@ -92,8 +92,6 @@ class Preparation:
             folder.parent.mkdir(parents=True, exist_ok=True)
             yield
         except OSError as error:
-            if error.filename is not None and not str(error.filename).startswith(str(self.cache)):
-                raise
             raise UserError(
                 f"cannot write {folder}: {error.strerror or error}; {self._room(folder, vocab_size)}; make room, or "
                 "choose another folder with data.cache or the environment variable BAKEOFF_CACHE"

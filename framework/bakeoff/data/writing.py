@@ -15,6 +15,7 @@ import numpy as np
 
 from bakeoff.data.progress import Bar
 from bakeoff.data.store import ENDS, FORMAT, MANIFEST, id_type
+from bakeoff.errors import UserError
 from bakeoff.interfaces.corpus import SPLITS, Corpus
 from bakeoff.interfaces.tokenizer import Tokenizer
 from bakeoff.parts.files import sync_folder, write_json
@@ -134,13 +135,20 @@ def _write_split(
     writer = SplitWriter(folder, split, tokenizer, journal)
     try:
         bar.advance(writer.position.text_bytes)
-        documents = islice(corpus.documents(split), writer.position.documents, None)
-        for texts in batches(documents, BATCH):
+        for texts in batches(islice(documents(corpus, split), writer.position.documents, None), BATCH):
             bar.advance(writer.append(texts, threads()))
         writer.settle()
         return writer.position
     finally:
         writer.close()
+
+
+def documents(corpus: Corpus, split: str) -> Iterator[str]:
+    """The documents of a split; a source that cannot be read is the user's to mend."""
+    try:
+        yield from corpus.documents(split)
+    except OSError as error:
+        raise UserError(f"reading the {split} split of the corpus failed: {type(error).__name__}: {error}") from error
 
 
 def batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -59,8 +59,9 @@ class HuggingFaceDataset(DealtCorpus):
         return (text for text in self.texts() if document_hash(text, self.seed) not in self._held_out)
 
     def fingerprint(self) -> str:
+        source = [self.path, self.name, self._builder.hash]
         chosen = [self.split, self.validation_split, self.field, self.validation, self.seed]
-        return hashlib.sha256(repr([self._builder.cache_dir, self._builder.hash, *chosen]).encode()).hexdigest()
+        return hashlib.sha256(repr(["huggingface_dataset", *source, *chosen]).encode()).hexdigest()
 
     @property
     def licence(self) -> str:
@@ -70,7 +71,10 @@ class HuggingFaceDataset(DealtCorpus):
     def _builder(self) -> Any:
         from datasets import load_dataset_builder
 
-        return load_dataset_builder(self.path, self.name, revision=self.revision)
+        try:
+            return load_dataset_builder(self.path, self.name, revision=self.revision)
+        except (OSError, ValueError) as error:  # not found, not reached, no such configuration
+            raise UserError(f"corpus 'huggingface_dataset': cannot load '{self.path}': {error}") from error
 
     @cached_property
     def _held_out(self) -> set[int]:
@@ -78,7 +82,11 @@ class HuggingFaceDataset(DealtCorpus):
         return {document_hash(text, self.seed) for text in self._rows(self.validation_split)}
 
     def _rows(self, split: str) -> Iterator[str]:
-        for number, row in enumerate(self._builder.as_streaming_dataset(split=split)):
+        try:
+            stream = self._builder.as_streaming_dataset(split=split)
+        except ValueError as error:
+            raise UserError(f"corpus 'huggingface_dataset': '{self.path}': {error}") from error
+        for number, row in enumerate(stream):
             text = row.get(self.field)
             if not isinstance(text, str):
                 raise UserError(
