@@ -64,7 +64,7 @@ def test_places_of_nested_values(write):
         ("# only this\n", "a.yaml: holds nothing"),
         ("- 1\n- 2\n", "a.yaml: holds a list"),
         ("just words\n", "a.yaml: holds one value"),
-        ("a: " + "[" * 3000 + "]" * 3000, "a.yaml: is not YAML that a recipe could hold"),
+        ("a: " + "[" * 1500 + "]" * 1500, "a.yaml: is not YAML that a recipe could hold"),
         ("a: " + "9" * 5000, "a.yaml:1:"),
         ("a: \x07\n", "is not YAML"),
     ],

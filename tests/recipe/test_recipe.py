@@ -164,7 +164,7 @@ def test_random_variants_come_back():
         "data.isolate_documents": [False],
         "trainer.max_steps": ["5e1"],
     }
-    for _ in range(20):
+    for _ in range(10):
         picked = draw.sample(sorted(choices), 5)
         lines = []
         for path in picked:

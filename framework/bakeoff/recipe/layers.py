@@ -132,10 +132,12 @@ def check_keys(values: Any, places: Mapping[str, str], path: str = "") -> None:
 
 
 def place_of(places: Mapping[str, str], path: str) -> str | None:
-    """Where a path, or the nearest thing that it stands in, was written."""
-    while path and path not in places:
-        path = path.rpartition(".")[0]
-    return places.get(path)
+    """Where a path, or the nearest thing that it stands in, was written; else what stands in it."""
+    outer = path
+    while outer and outer not in places:
+        outer = outer.rpartition(".")[0]
+    inner = (place for other, place in places.items() if other.startswith(f"{path}."))
+    return places.get(outer) or next(inner, None)
 
 
 def _at(places: Mapping[str, str] | str, path: str) -> str:
