@@ -1,8 +1,8 @@
 """The recurrence of an LSTM over packed and padded rows: by torch's fused kernel, for one token, and naively.
 
 All three take `x` (B, T, D), weights, `h` and `c` (B, W) before the first token, `starts` and `real` (B, T) or None,
-and return `y` (B, T, W) with `h` and `c` after the last real token. A start forgets h and c; padding leaves them as they
-are and gets an arbitrary output.
+and return `y` (B, T, W) with `h` and `c` after the last real token. A start forgets h and c; padding leaves them as
+they are and gets an arbitrary output.
 """
 
 from __future__ import annotations

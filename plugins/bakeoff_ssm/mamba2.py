@@ -56,7 +56,7 @@ class Mamba2(SequenceMixer):
         "Transformers are SSMs: Generalized Models and Efficient Algorithms Through Structured State Space Duality",
         "https://arxiv.org/abs/2405.21060",
     )
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, exact_rows=True)
+    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True)
     keep_float32 = ("A_log", "dt_bias", "D")
 
     def __init__(
