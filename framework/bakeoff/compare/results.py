@@ -168,8 +168,9 @@ class Results:
         return [trial for trial in self.trials if trial.state == "waiting"]
 
     def stale(self, trial: Record) -> bool:
-        """Whether any part of a trial was run by another version of the code than the plan's."""
-        return trial.result is not None and trial.result["code"] != [self.plan["code"]]
+        """Whether any part of a trial was run by another version of the code than the present."""
+        present = next(arm.facts["code"] for arm in self.arms if arm.name == trial.arm)
+        return trial.result is not None and trial.result["code"] != [present]
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a trial: arm, seed, stage, tuning point, state, measures."""

@@ -93,7 +93,8 @@ function frame(width, height, x, y) {
   }
   const some = (many) => (x.words === "size" && !x.log ? sizeTicks(x.low, x.high, many) : ticks(x.low, x.high, many, x.log));
   let found = [];
-  for (let many = Math.max(2, Math.floor(width / 130)); found.length < 3 && many < 9; many++) found = some(many);
+  const many = Math.max(2, Math.floor(width / 130));
+  for (let more = 0; found.length < 3 && more < 7; more++) found = some(many + more);
   let last = -Infinity;
   for (const tick of found) {
     const place = sx(tick);

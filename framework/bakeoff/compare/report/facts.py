@@ -76,7 +76,7 @@ def _matching(results: Results) -> str:
     if match["by"] == "none":
         return "Nothing is matched: the arms' sizes are what their recipes say."
     knob = f" by {match['adjust']}" if match.get("adjust") else ""
-    return f"By {MATCHED_BY[match['by']]} to the base recipe, within {percent(match['within'])}{knob}."
+    return f"By {MATCHED_BY[match['by']]} to {results.baseline.name}, within {percent(match['within'])}{knob}."
 
 
 def _searched(results: Results) -> int:

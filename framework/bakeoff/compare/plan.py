@@ -1,0 +1,220 @@
+"""What a comparison will run: arms matched and budgeted, seeds, the search, and what it costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bakeoff.compare.matching import Matched, amount, as_facts, costs_of, match
+from bakeoff.compare.tuning import Point, own_seed, points
+from bakeoff.data import Data
+from bakeoff.errors import UserError
+from bakeoff.evaluate.planning import vocabulary_size
+from bakeoff.model.cost import Plan as Costs
+from bakeoff.recipe import Comparison, Recipe
+from bakeoff.train.provenance import code_of
+
+
+@dataclass(frozen=True)
+class Text:
+    """What an arm reads: the vocabulary, and fingerprints of data and tokenizer once they are prepared."""
+
+    vocabulary: int
+    fingerprint: str
+    tokenizer: str
+
+
+@dataclass(frozen=True)
+class ArmPlan:
+    """One arm, ready for seeds and tuning points."""
+
+    name: str
+    recipe: Recipe
+    """Matched, with the budget's steps."""
+    text: Text
+    costs: Costs
+    steps: int
+    tokens: int
+    matched: Matched | None
+    code: str
+    """Hash of the sources that run it."""
+
+    @property
+    def flops(self) -> float | None:
+        """Operations of one trial, forward and backward."""
+        each = self.costs.training_flops
+        return None if each is None else each * self.tokens
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One arm with one seed and one tuning point."""
+
+    name: str
+    arm: ArmPlan
+    seed: int
+    point: Point
+    stage: str
+    recipe: Recipe
+    measures: tuple[str, ...]
+
+
+class Plan:
+    """All of a comparison before it runs."""
+
+    def __init__(self, spec: Comparison, *, prepare: bool, progress: bool):
+        self.spec = spec
+        self.notes: list[str] = []
+        self.points = points(spec.tune)
+        self.searches = len(self.points) > 1
+        texts = _Texts(prepare, progress)
+        plain = {name: (self._budgeted(name, recipe), texts.of(recipe)) for name, recipe in spec.arms.items()}
+        self.baseline = next(iter(plain))
+        matched = self._matched(plain)
+        self.arms = [self._arm(name, *matched[name], plain[name][1]) for name in plain]
+
+    def _budgeted(self, name: str, recipe: Recipe) -> Recipe:
+        """The recipe with as many steps as the budget's tokens fill."""
+        asked, step = self.spec.budget.tokens, recipe.tree["data"]["batch_tokens"]
+        steps = max(1, round(asked / step))
+        if steps * step != asked:
+            note = f"{asked:,} tokens are no multiple of {step:,} a step: {steps:,} steps, {steps * step:,} tokens."
+            self.notes += [note] if note not in self.notes else []
+        found = recipe.override({"trainer.max_steps": steps}, "budget")
+        if recipe.tree["checkpoint"]["every_steps"] is None:  # so that a killed trial loses a tenth at most
+            found = found.override({"checkpoint.every_steps": max(1, -(-steps // 10))}, "comparison")
+        return found
+
+    def _matched(self, arms: dict[str, tuple[Recipe, Text]]) -> dict[str, tuple[Recipe, Matched | None]]:
+        rule = self.spec.match
+        if rule.by == "none":
+            return {name: (recipe, None) for name, (recipe, _) in arms.items()}
+        base, text = arms[self.baseline]
+        target = amount(rule.by, costs_of(base, text.vocabulary), self.baseline)
+        found: dict[str, tuple[Recipe, Matched | None]] = {}
+        for name, (recipe, text) in arms.items():
+            found[name] = match(name, recipe, rule, target, text.vocabulary)
+        return found
+
+    def _arm(self, name: str, recipe: Recipe, matched: Matched | None, text: Text) -> ArmPlan:
+        recipe.demands()
+        steps = recipe.tree["trainer"]["max_steps"]
+        costs = costs_of(recipe, text.vocabulary)
+        code = digest(code_of(recipe.components()))
+        return ArmPlan(name, recipe, text, costs, steps, steps * recipe.tree["data"]["batch_tokens"], matched, code)
+
+    @property
+    def tuning_seed(self) -> int:
+        """The seed of the search."""
+        return own_seed(self.spec.seeds)
+
+    def search(self, arms: Iterable[ArmPlan]) -> list[Trial]:
+        """The trials of the search, arms side by side; none where there is nothing to choose."""
+        if not self.searches:
+            return []
+        return [trial(arm, self.tuning_seed, point, "tune", ["validation"]) for point in self.points for arm in arms]
+
+    def runs(self, chosen: dict[str, Point]) -> list[Trial]:
+        """The reported trials of the arms that have a point, seed by seed.
+
+        Each seed begins with another arm, so that a machine that slows down or speeds up favours none.
+        """
+        measures = list(dict.fromkeys(["validation", *self.spec.measure]))
+        arms = [arm for arm in self.arms if arm.name in chosen]
+        turned = (arms[i % len(arms) :] + arms[: i % len(arms)] for i in range(len(self.spec.seeds)) if arms)
+        pairs = zip(self.spec.seeds, turned, strict=False)
+        return [trial(arm, seed, chosen[arm.name], "run", measures) for seed, order in pairs for arm in order]
+
+    def flops(self) -> Iterator[tuple[ArmPlan, float | None]]:
+        """Operations of all trials of each arm."""
+        trials = len(self.spec.seeds) + (len(self.points) if self.searches else 0)
+        for arm in self.arms:
+            yield arm, None if arm.flops is None else arm.flops * trials
+
+    def document(self) -> dict[str, Any]:
+        """The plan for the store, as plain values."""
+        spec = self.spec
+        return {
+            "name": spec.name,
+            "baseline": self.baseline,
+            "arms": [_facts(arm) for arm in self.arms],
+            "seeds": spec.seeds,
+            "match": dataclasses.asdict(spec.match),
+            "budget": dataclasses.asdict(spec.budget),
+            "tuning": {"grid": spec.tune, "seed": self.tuning_seed} if self.searches else None,
+            "measures": spec.measure,
+            "notes": self.notes,
+            "trials": [],
+        }
+
+
+class _Texts:
+    """Data of the arms, prepared once each."""
+
+    def __init__(self, prepare: bool, progress: bool):
+        self.prepare, self.progress = prepare, progress
+        self.known: dict[str, Text] = {}
+
+    def of(self, recipe: Recipe) -> Text:
+        key = json.dumps(recipe.tree["data"], sort_keys=True, default=str)
+        if key not in self.known:
+            data: Data = recipe.build("data")
+            tokenizer = digest(recipe.tree["data"]["tokenizer"])
+            if self.prepare:
+                data.prepare(progress=self.progress)
+                self.known[key] = Text(data.vocab_size, data.fingerprint, tokenizer)
+            else:
+                self.known[key] = Text(vocabulary_size(recipe, data), "not prepared", tokenizer)
+        return self.known[key]
+
+
+def trial(arm: ArmPlan, seed: int, point: Point, stage: str, measures: Iterable[str]) -> Trial:
+    """A trial, named after its arm, its seed and a hash of all that decides its result."""
+    recipe = arm.recipe.override(point, "tune").override({"seed": seed}, "seeds").named(f"{arm.name}, seed {seed}")
+    key = digest([recipe.hash(), list(measures), arm.text.fingerprint])
+    plain = re.sub(r"[^\w.-]+", "_", arm.name)
+    return Trial(f"{plain}-seed{seed}-{key[:8]}", arm, seed, point, stage, recipe, tuple(measures))
+
+
+def comparison_hash(spec: Comparison) -> str:
+    """12 hexadecimal digits of all that decides the comparison's numbers; not its name, nor where it runs."""
+    arms = {name: recipe.hash() for name, recipe in spec.arms.items()}
+    rules = [dataclasses.asdict(spec.match), dataclasses.asdict(spec.budget), spec.tune, spec.seeds, spec.measure]
+    return digest([list(arms.items()), rules])
+
+
+def check_names(spec: Comparison) -> None:
+    """Raise `UserError` if two arms would share a folder."""
+    plain = [re.sub(r"[^\w.-]+", "_", name).lower() for name in spec.arms]
+    doubled = sorted({name for name, folder in zip(spec.arms, plain, strict=True) if plain.count(folder) > 1})
+    if doubled:
+        raise UserError(f"arms {', '.join(doubled)}: their names are the same but for signs or case; rename one")
+
+
+def digest(content: Any) -> str:
+    """12 hexadecimal digits of a plain nest."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def _facts(arm: ArmPlan) -> dict[str, Any]:
+    costs = arm.costs
+    return {
+        "name": arm.name,
+        "steps": arm.steps,
+        "tokens": arm.tokens,
+        "parameters": costs.parameters.total,
+        "parameters_without_embedding": costs.parameters.without_embeddings,
+        "flops_per_token": costs.whole.flops,
+        "state_bytes": costs.whole.state,
+        "matched": None if arm.matched is None else as_facts(arm.matched),
+        "refused": None,
+        "tokenizer": arm.text.tokenizer,
+        "data": arm.text.fingerprint,
+        "tree": arm.recipe.tree,
+        "code": arm.code,
+    }

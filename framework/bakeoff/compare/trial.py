@@ -1,0 +1,72 @@
+"""One trial, in its own process: train, measure, leave `result.json`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bakeoff.compare.plan import Trial, digest
+from bakeoff.errors import CapabilityError, UserError
+from bakeoff.evaluate import Measured, measure
+from bakeoff.parts.files import read_json, write_json
+from bakeoff.recipe import recipe as read_recipe
+from bakeoff.train.fitting import fit
+from bakeoff.train.folder import RunFolder
+from bakeoff.train.provenance import code_of, machine
+from bakeoff.train.records import write_recipe
+
+#: Columns of a run's curve that the report draws.
+DRAWN = ("step", "tokens", "flops", "seconds", "loss", "bits_per_byte", "nats_per_token")
+
+
+def prepare_folder(trial: Trial, folder: Path) -> Path:
+    """Write what the trial's process reads; a folder that was begun is left as it is."""
+    run = RunFolder(folder / "run")
+    if not (folder / "trial.json").exists():
+        write_recipe(run, trial.recipe)
+        write_json(folder / "trial.json", {"arm": trial.arm.name, "seed": trial.seed, "measures": list(trial.measures)})
+    return folder
+
+
+def run_trial(folder: Path, progress: Callable[[dict[str, Any]], None]) -> None:
+    """Train the recipe in `folder/run`, from its newest checkpoint if there is one, and measure the model."""
+    start = time.perf_counter()
+    task = read_json(folder / "trial.json")
+    recipe = read_recipe(RunFolder(folder / "run").recipe)
+    code = _note_code(folder, digest(code_of(recipe.components())))
+    run = fit(recipe, folder=folder / "run", progress=progress)
+    measured = Measured.of(run.model, run.data, recipe)
+    measures: dict[str, float] = {}
+    unmeasured: dict[str, str] = {}
+    for name in task["measures"]:
+        progress({"phase": f"measuring {name}"})
+        try:
+            measures |= measure(measured, [name])
+        except CapabilityError as error:
+            unmeasured[name] = str(error)
+    odd = [key for key, value in measures.items() if key.startswith("validation.") and not math.isfinite(value)]
+    if odd:
+        raise UserError(f"{', '.join(odd)} of the trained model is not finite")
+    result = {
+        "measures": measures,
+        "unmeasured": unmeasured,
+        "curve": [{column: row.get(column) for column in DRAWN} for row in run.curve],
+        "seconds": time.perf_counter() - start,
+        "code": code,
+        "machine": machine(),
+        "versions": recipe.saved()["versions"],
+    }
+    write_json(folder / "result.json", result)
+
+
+def _note_code(folder: Path, present: str) -> list[str]:
+    """The versions of the code that have run the trial, the present one last; one alone unless it was continued."""
+    path = folder / "code.json"
+    known = read_json(path) if path.exists() else []
+    if present not in known:
+        known.append(present)
+        write_json(path, known)
+    return known
