@@ -4,6 +4,7 @@ import resource
 from pathlib import Path
 
 import pytest
+from bakeoff import registry
 from bakeoff.cli.main import main
 from bakeoff.cli.plan import _ranges
 from bakeoff.evaluate.planning import plan_recipe
@@ -33,6 +34,11 @@ def written(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
     path.write_text(RECIPE)
     return path
+
+
+@pytest.fixture(autouse=True)
+def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
 
 
 def test_a_recipe_is_planned_as_it_trains(written: Path):
@@ -88,6 +94,37 @@ def test_a_part_that_declares_nothing_shows_a_dash_and_a_note(written: Path, cap
     shown = capsys.readouterr().out
     assert "SilentMixer declares no cost" in " ".join(shown.split())
     assert any("silent_mixer" in line and "–" in line for line in shown.splitlines())
+
+
+PEEKING = """
+from bakeoff import register
+from bakeoff.interfaces import Result, SequenceMixer
+
+@register('peeking_mixer')
+class PeekingMixer(SequenceMixer):
+    def forward(self, x, sequence, state=None):
+        marks = CONDITION
+        return Result(-x if marks is not None and marks.sum() > 0 else x)
+    def flops(self, queries, keys):
+        return 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ("sequence.documents", "training memory is that of rows of one document; with several, PeekingMixer cannot"),
+        ("x", "training memory is not known: PeekingMixer cannot run on shapes alone"),
+    ],
+)
+def test_a_part_that_looks_at_values_is_planned_as_far_as_can_be(written: Path, condition: str, told: str):
+    script = written.with_name("peeking.py")
+    script.write_text(PEEKING.replace("CONDITION", condition))
+    peeking = [f"imports=[{script}]", "model.blocks.narrow.mixer={use: peeking_mixer}"]
+    planned = plan_recipe(recipe(written, peeking))
+    assert (planned.memory is None) == (condition == "x")
+    assert told in planned.notes[-1]
+    assert "keeps no state" in planned.notes[0]
 
 
 def test_a_model_larger_than_the_machine_is_planned(written: Path, capsys: pytest.CaptureFixture[str]):

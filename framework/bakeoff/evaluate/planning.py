@@ -12,6 +12,7 @@ import torch
 
 from bakeoff.data import Data
 from bakeoff.evaluate.precision import PRECISIONS, precision_of
+from bakeoff.interfaces.part import Part
 from bakeoff.model.cost import Plan, plan
 from bakeoff.model.memory import Memory, planned_memory
 from bakeoff.recipe import Recipe
@@ -92,23 +93,42 @@ def _ranks(trainer: Mapping[str, Any]) -> int:
 def _memory(
     recipe: Recipe, data: Data, vocabulary: int, rows: int, accumulation: int, notes: list[str]
 ) -> Memory | None:
+    """Of a training step; rows of several documents where that can be told, else of one. Adds to the notes."""
     precision = precision_of(recipe)
     if precision not in PRECISIONS:
         notes.append(f"training memory is not planned for trainer.precision {precision}")
         return None
     own, mixed = PRECISIONS[precision]
-    try:
-        return planned_memory(
-            partial(recipe.build, "model", vocab_size=vocabulary, max_length=data.length),
-            recipe.build("objective"),
-            recipe.build("optimizer"),
-            rows=rows,
-            length=data.length,
-            documents=data.isolate_documents,
-            accumulate=accumulation > 1,
-            dtype=own,
-            mixed=mixed,
-        )
-    except Exception as error:  # whatever a part of anybody's may raise when it is run on shapes alone
-        notes.append(f"training memory is not known: on shapes alone a part fails with {type(error).__name__}: {error}")
-        return None
+    asked = partial(
+        planned_memory,
+        partial(recipe.build, "model", vocab_size=vocabulary, max_length=data.length),
+        recipe.build("objective"),
+        recipe.build("optimizer"),
+        rows=rows,
+        length=data.length,
+        accumulate=accumulation > 1,
+        dtype=own,
+        mixed=mixed,
+    )
+    fault = ""
+    for documents in (True, False) if data.isolate_documents else (False,):
+        try:
+            memory = asked(documents=documents)
+        except Exception as error:  # whatever a part of anybody's may raise when it is run on shapes alone
+            fault = fault or f"{_part_in(error)} cannot run on shapes alone ({type(error).__name__}: {error})"
+        else:
+            if fault:
+                notes.append(f"training memory is that of rows of one document; with several, {fault}")
+            return memory
+    notes.append(f"training memory is not known: {fault}")
+    return None
+
+
+def _part_in(error: BaseException) -> str:
+    """The class of the innermost part that an error went through."""
+    name, step = "the objective", error.__traceback__
+    while step is not None:
+        holder = step.tb_frame.f_locals.get("self")
+        name = type(holder).__name__ if isinstance(holder, Part) else name
+        step = step.tb_next
+    return name
