@@ -8,9 +8,11 @@ from bakeoff.parts.attention.banded import Banded
 from bakeoff.parts.attention.mixer import Attention
 from bakeoff.parts.attention.sdpa import SDPA
 from bakeoff.parts.needs import gather
+from bakeoff.parts.positions.alibi import ALiBi
 from bakeoff.parts.positions.learned import LearnedPosition
 from bakeoff.parts.positions.rope import RoPE
 from bakeoff.parts.positions.sinusoidal import SinusoidalPosition
+from bakeoff.parts.positions.t5 import T5Position
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -171,6 +173,26 @@ def test_no_later_token_changes_an_earlier_output(attention, arguments):
         assert not gradient[:, t:].any()
 
 
+@pytest.mark.parametrize("position", [RoPE, ALiBi, T5Position])
+def test_an_offset_of_all_positions_changes_nothing(attention, position):
+    mixer = attention.build(position=position)
+    x = torch.randn(1, 9, 32, dtype=torch.float64)
+    moved = attention.run(mixer, x, positions=100 + torch.arange(9)[None])
+    torch.testing.assert_close(moved, attention.run(mixer, x), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("K", [1, 2, 4])
+def test_grouped_heads_are_full_heads_with_equal_keys_and_values(attention, K):
+    grouped = attention.build(n_kv_heads=K, position=RoPE)
+    full = attention.build(position=RoPE)
+    weights = grouped.state_dict()
+    for name in ("key.weight", "value.weight"):
+        weights[name] = weights[name].view(K, 8, 32).repeat_interleave(4 // K, 0).flatten(0, 1)
+    full.load_state_dict(weights)
+    x = torch.randn(2, 9, 32, dtype=torch.float64)
+    torch.testing.assert_close(attention.run(grouped, x), attention.run(full, x))
+
+
 def test_a_changed_document_changes_nothing_in_the_next(attention):
     mixer = attention.build(position=RoPE)
     x = torch.randn(1, 5, 32, dtype=torch.float64)
@@ -193,8 +215,9 @@ def test_keys_of_the_past_align_with_the_last_query(attention):
     torch.testing.assert_close(y[0, 3:, 0], torch.tensor([1.5, 2.0], dtype=torch.float64))
 
 
-def test_a_full_state_refuses_more_and_names_both_numbers(attention):
-    mixer = attention.build()
+@pytest.mark.parametrize("window", [None, 4, 20])
+def test_a_full_state_refuses_more_and_names_both_numbers(attention, window):
+    mixer = attention.build(window=window)
     x = torch.randn(2, 9, 32, dtype=torch.float64)
     with torch.no_grad():
         _, state, past = attention.in_chunks(mixer, x[:, :8], [8], max_length=8)

@@ -5,7 +5,7 @@ import torch
 from bakeoff.errors import UserError
 from bakeoff.interfaces import LayerContext, Past, Sequence
 from bakeoff.parts.attention.mixer import Attention
-from bakeoff.parts.positions.rope import RoPE, RotaryTable, rotate_halves, rotate_pairs
+from bakeoff.parts.positions.rope import RoPE, RotaryTable, rotate, rotate_naively
 
 
 def context(head_width, **known):
@@ -17,8 +17,10 @@ def at(*positions):
 
 
 def angles(width, base, *positions):
-    cos, sin = RotaryTable(width, base).derive(at(*positions))
-    return torch.atan2(sin, cos)[0, :, 0]
+    cos, sin = RotaryTable(width, base, interleaved=False).derive(at(*positions))
+    assert torch.equal(cos[..., : width // 2], cos[..., width // 2 :])
+    assert torch.equal(sin[..., : width // 2], -sin[..., width // 2 :])
+    return torch.atan2(sin, cos)[0, :, 0, width // 2 :]
 
 
 def test_frequencies_are_powers_of_the_base():
@@ -28,17 +30,18 @@ def test_frequencies_are_powers_of_the_base():
     torch.testing.assert_close(turned[63].item(), 1.1547819846894582e-4, rtol=1e-6, atol=0)
 
 
-def test_each_pair_is_a_complex_number_turned():
-    position, width = 5, 8
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_each_pair_is_a_complex_number_turned(interleaved):
     torch.manual_seed(0)
-    x = torch.randn(1, 1, 3, width, dtype=torch.float64)
-    theta = position * 100.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
-    turn = torch.polar(torch.ones_like(theta), theta)
-    cos, sin = turn.real, turn.imag
-    halves = torch.complex(*x.chunk(2, -1)) * turn
-    torch.testing.assert_close(rotate_halves(x, cos, sin), torch.cat([halves.real, halves.imag], -1))
-    pairs = torch.complex(x[..., 0::2], x[..., 1::2]) * turn
-    torch.testing.assert_close(rotate_pairs(x, cos, sin), torch.view_as_real(pairs).flatten(-2))
+    x = torch.randn(2, 3, 5, 8, dtype=torch.float64, requires_grad=True)
+    positions = torch.tensor([0, 5, 17])
+    theta = 100.0 ** (-torch.arange(0, 8, 2, dtype=torch.float64) / 8)
+    expected = rotate_naively(x, positions[:, None, None] * theta, interleaved)
+    actual = rotate(x, *RotaryTable(8, 100.0, interleaved).derive(at(*positions.tolist())), interleaved)
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)  # the table is float32
+    weights = torch.randn_like(x)
+    ours, theirs = (torch.autograd.grad((y * weights).sum(), x)[0] for y in (actual, expected))
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -60,10 +63,10 @@ def test_products_depend_on_distance_only(interleaved):
 def test_interleaved_is_half_split_of_permuted_channels():
     torch.manual_seed(0)
     x = torch.randn(1, 4, 2, 12)
-    cos, sin = RotaryTable(12, 10000.0).derive(at(0, 1, 2, 3))
+    halves, pairs = (RotaryTable(12, 10000.0, interleaved).derive(at(0, 1, 2, 3)) for interleaved in (False, True))
     permuted = x.unflatten(-1, (6, 2)).transpose(-1, -2).flatten(-2)
-    expected = rotate_halves(permuted, cos, sin).unflatten(-1, (2, 6)).transpose(-1, -2).flatten(-2)
-    torch.testing.assert_close(rotate_pairs(x, cos, sin), expected)
+    expected = rotate(permuted, *halves).unflatten(-1, (2, 6)).transpose(-1, -2).flatten(-2)
+    torch.testing.assert_close(rotate(x, *pairs, interleaved=True), expected)
 
 
 def test_a_fraction_leaves_the_last_channels():
@@ -83,7 +86,7 @@ def test_tables_stay_float32_in_a_bfloat16_model():
     assert not torch.equal(cos[0, 256], cos[0, 257])
     width = attention.position.table.width
     exact = 4095 * 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
-    assert (cos[0, 4095, 0] - exact.cos()).abs().max() < 1e-3
+    assert (cos[0, 4095, 0, : width // 2] - exact.cos()).abs().max() < 1e-3
     x = torch.randn(1, 4096, 2, width, dtype=torch.bfloat16)
     turned, _ = attention.position.rotate(x, x, sequence.prepare(attention.position.needs()))
     assert turned.dtype == torch.bfloat16
@@ -91,7 +94,7 @@ def test_tables_stay_float32_in_a_bfloat16_model():
 
 def test_positions_restart_in_documents_and_go_on_in_chunks():
     documents = torch.tensor([[0, 0, 0, 1, 1]])
-    table = RotaryTable(4, 10000.0)
+    table = RotaryTable(4, 10000.0, interleaved=False)
     cos, _ = table.derive(Sequence(torch.zeros(1, 5, dtype=torch.long), documents=documents))
     assert torch.equal(cos[:, 3:], cos[:, :2])
     past = Past(1, 8)

@@ -1,3 +1,5 @@
+from copy import deepcopy
+
 import pytest
 import torch
 from bakeoff.errors import UserError
@@ -100,7 +102,23 @@ def test_layers_share_one_table_and_all_of_them_train_it():
     assert not torch.allclose(gradient(*layers), gradient(layers[0]))
 
 
-def test_attention_is_t5s(request):
+def test_a_copy_of_a_model_has_a_table_of_its_own():
+    context = LayerContext(**CONTEXT)
+    mixer = Attention(context, n_heads=2, position=T5Position)
+    model = nn.ModuleList([mixer, *context.parts.values()])
+    initialise(model, seed=0)
+    other = deepcopy(model)
+    with torch.no_grad():
+        other[1].values.weight.zero_()
+    x, tokens = torch.randn(1, 6, 32), torch.zeros(1, 6, dtype=torch.long)
+    plain = Attention(LayerContext(**CONTEXT), n_heads=2)
+    plain.load_state_dict(mixer.state_dict())
+    y, z, without = (m(x, Sequence(tokens).prepare(gather(m))).y for m in (mixer, other[0], plain))
+    torch.testing.assert_close(z, without)
+    assert (y - z).abs().max() > 1e-4
+
+
+def test_attention_is_t5s():
     modeling = pytest.importorskip("transformers.models.t5.modeling_t5")
     from transformers import T5Config
 

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from bakeoff.errors import UserError
 from bakeoff.interfaces.sequence import Need, Sequence
-from bakeoff.parts.attention.masks import rolls
 
 Values = Mapping[str, Tensor]
 
@@ -33,7 +32,7 @@ class Writes(NamedTuple):
 class SlotsOfCall(Need):
     """Where a call's tokens are written: the slots, if they are all tokens' and adjoin, else `Writes`.
 
-    Raises `UserError` if a growing cache is too short for them.
+    Raises `UserError` if the state was made for fewer.
     """
 
     window: int | None
@@ -43,7 +42,7 @@ class SlotsOfCall(Need):
         past, T = sequence.past, sequence.length
         if past is None or not past.slots:
             return None
-        if self.window is None and past.longest + T > past.capacity:
+        if past.longest + T > past.capacity:
             self._refuse_overflow(sequence)
         first = past.longest if self.window is None else past.longest % self.window
         if sequence.real is None and not past.ragged and (self.window is None or first + T <= self.window):
@@ -102,29 +101,32 @@ class Cache:
 
         The order of S is that of `held_keys(sequence, window, rolling)`.
         """
-        past = sequence.past
         if state is None:
             return new, None, False
+        past = sequence.past
         if past is None:
             raise ValueError("a state came without sequence.past, which says what the state holds")
-        if not rolls(sequence):
+        if not past.slots:
             blocks = (*_blocks(state, past.longest), new)
             return {name: torch.cat([block[name] for block in blocks], 1) for name in new}, blocks, False
         if isinstance(state, tuple):
             raise ValueError("a state begun under gradients came with a past begun without; begin both alike")
         held = {name: _own(state[name]) for name in new}
-        if self.window is None:
+        if self.window is None or sequence.length == 1:
             self._write(held, new, sequence)
-            used = past.longest + sequence.length
-            return {name: _first(held[name], used).to(new[name].dtype) for name in new}, held, False
-        if sequence.length == 1:
+            seen = {name: self._used(held[name], past.longest + sequence.length) for name in new}
+        else:  # what the call overwrites is still seen by its first queries
+            seen = {name: torch.cat([self._used(held[name], past.longest), new[name]], 1) for name in new}
             self._write(held, new, sequence)
-            used = min(self.window, past.longest + 1)
-            return {name: held[name][:, :used].to(new[name].dtype) for name in new}, held, True
-        used = min(self.window, past.longest)
-        seen = {name: torch.cat([held[name][:, :used].to(new[name].dtype), new[name]], 1) for name in new}
-        self._write(held, new, sequence)
-        return seen, held, True
+        return {name: values.to(new[name].dtype) for name, values in seen.items()}, held, self.window is not None
+
+    def _used(self, held: Tensor, count: int) -> Tensor:
+        """The slots that `count` tokens take; padding may ask for more than there are, which nobody sees."""
+        used = count if self.window is None else min(count, self.window)
+        missing = used - held.shape[1]
+        if missing <= 0:
+            return held[:, :used]
+        return torch.cat([held, held.new_zeros(held.shape[0], missing, *held.shape[2:])], 1)
 
     def _write(self, held: Values, new: Values, sequence: Sequence) -> None:
         where = sequence[self._slots]
@@ -138,14 +140,6 @@ class Cache:
 def _own(held: Tensor) -> Tensor:
     """The tensor to write into: a copy where gradients may still need the old values."""
     return held.clone() if torch.is_grad_enabled() or held.requires_grad else held
-
-
-def _first(held: Tensor, used: int) -> Tensor:
-    """The first `used` slots; padding may ask for more of them than there are, which nobody sees."""
-    missing = used - held.shape[1]
-    if missing <= 0:
-        return held[:, :used]
-    return torch.cat([held, held.new_zeros(held.shape[0], missing, *held.shape[2:])], 1)
 
 
 def _blocks(state: Any, longest: int) -> tuple[Values, ...]:

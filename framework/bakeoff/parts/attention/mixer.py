@@ -151,7 +151,7 @@ class Attention(SequenceMixer):
         q, k, v = self.query(x), self.key(x), self.value(x)
         if self.qk_norm == "whole":
             q, k = self.query_norm(q), self.key_norm(k)
-        q, k, v = (y.unflatten(-1, (-1, self.head_width)) for y in (q, k, v))
+        q, k, v = (y.view(*y.shape[:2], -1, self.head_width) for y in (q, k, v))
         if self.qk_norm == "head":
             q, k = self.query_norm(q), self.key_norm(k)
         return q, k, v

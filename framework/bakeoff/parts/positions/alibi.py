@@ -57,6 +57,7 @@ class ALiBi(PositionalEncoding):
         "https://arxiv.org/abs/2108.12409",
     )
     hooks: ClassVar[frozenset[str]] = frozenset({"bias"})
+    relative: ClassVar[bool] = True
 
     def __init__(self, context: LayerContext):
         super().__init__(context)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -17,16 +17,23 @@ from bakeoff.interfaces.sequence import Need, Sequence
 
 @dataclass(frozen=True)
 class RotaryTable(Need):
-    """Cosines and sines of the angles `position * base^(-2i / width)`, (B or 1, T, 1, width / 2), float32."""
+    """Cosines and sines of the angles `position * base^(-2i / width)` of pair i, (B or 1, T, 1, width), float32.
+
+    Each stands at both channels of its pair, the sine negated at the first of them.
+    """
 
     width: int
     base: float
+    interleaved: bool
 
     def derive(self, sequence: Sequence) -> tuple[Tensor, Tensor]:
         """From `sequence.positions`."""
         exponents = torch.arange(0, self.width, 2, device=sequence.tokens.device).float() / self.width
         angles = sequence.positions[:, :, None, None].float() * (1.0 / self.base**exponents)
-        return angles.cos(), angles.sin()
+        cos, sin = angles.cos(), angles.sin()
+        if self.interleaved:
+            return torch.stack([cos, cos], -1).flatten(-2), torch.stack([-sin, sin], -1).flatten(-2)
+        return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
 
 
 class RoPE(PositionalEncoding):
@@ -47,6 +54,7 @@ class RoPE(PositionalEncoding):
         "Su et al.", 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding", "https://arxiv.org/abs/2104.09864"
     )  # fmt: skip
     hooks: ClassVar[frozenset[str]] = frozenset({"rotate"})
+    relative: ClassVar[bool] = True
 
     def __init__(
         self, context: LayerContext, *, base: float = 10000.0, fraction: float = 1.0, interleaved: bool = False
@@ -63,7 +71,12 @@ class RoPE(PositionalEncoding):
                 "pairs are rotated, so it must be even, at least 2, and no more than head_width"
             )
         self.interleaved = interleaved
-        self.table = RotaryTable(self.width, base)
+        self.table = RotaryTable(self.width, base, interleaved)
+
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """Both ways to pair channels, and a part of them."""
+        return [{}, {"interleaved": True, "fraction": 0.5, "base": 100.0}]
 
     def needs(self) -> tuple[Need, ...]:
         """The table of this call's positions."""
@@ -75,19 +88,23 @@ class RoPE(PositionalEncoding):
         return self._rotated(q, cos, sin), self._rotated(k, cos, sin)
 
     def _rotated(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        turned, rest = x[..., : self.width], x[..., self.width :]
-        turn = rotate_pairs if self.interleaved else rotate_halves
-        turned = turn(turned, cos, sin).to(x.dtype)
-        return torch.cat([turned, rest], -1) if rest.shape[-1] else turned
+        turned = rotate(x[..., : self.width], cos, sin, self.interleaved).to(x.dtype)
+        return turned if self.width == x.shape[-1] else torch.cat([turned, x[..., self.width :]], -1)
 
 
-def rotate_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the pairs (i, i + n/2) of the last dimension n; `cos`, `sin` are (..., n/2) and broadcast."""
-    a, b = x.chunk(2, -1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Tensor:
+    """Rotate the pairs of the last dimension n, (i, i + n/2) or, interleaved, (2i, 2i + 1), by a `RotaryTable`."""
+    if interleaved:
+        first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
+        partners = torch.stack([second, first], -1).flatten(-2)
+    else:
+        partners = x.roll(x.shape[-1] // 2, -1)
+    return torch.addcmul(x * cos, partners, sin)
 
 
-def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the pairs (2i, 2i + 1) of the last dimension n; `cos`, `sin` are (..., n/2) and broadcast."""
-    a, b = x[..., 0::2], x[..., 1::2]
-    return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
+def rotate_naively(x: Tensor, angles: Tensor, interleaved: bool = False) -> Tensor:
+    """The same by complex numbers, each pair turned by its angle, (..., n/2). For tests."""
+    first, second = (x[..., 0::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
+    turned = torch.complex(first, second) * torch.polar(torch.ones_like(angles), angles)
+    parts = [turned.real, turned.imag]
+    return torch.stack(parts, -1).flatten(-2) if interleaved else torch.cat(parts, -1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -96,6 +96,7 @@ class T5Position(PositionalEncoding):
         "Raffel et al.", 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", "https://arxiv.org/abs/1910.10683"
     )  # fmt: skip
     hooks: ClassVar[frozenset[str]] = frozenset({"bias"})
+    relative: ClassVar[bool] = True
 
     def __init__(self, context: LayerContext, *, buckets: int = 32, max_distance: int = 128):
         super().__init__(context)
@@ -113,6 +114,11 @@ class T5Position(PositionalEncoding):
         self.table = context.shared(name, partial(BucketTable, buckets=buckets, n_heads=H))
         kinds = (False,) if context.window is None else (False, True)
         self.kinds = {rolling: (buckets, max_distance, context.window, rolling) for rolling in kinds}
+
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """Buckets for one distance each, and shared ones."""
+        return [{}, {"buckets": 4, "max_distance": 6}]
 
     def needs(self) -> tuple[Need, ...]:
         """The bias over the keys of a growing cache and, with a window, of a rolling one."""
