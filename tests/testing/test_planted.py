@@ -400,7 +400,7 @@ class ForgetsThePast(Recall):
     ("component", "law", "message"),
     [
         (CountsCalls, "call", "training, B=2, T=1: forward changed 'running'"),
-        (CachesByFirstUse, "call", "forward set the attribute 'table'"),
+        (CachesByFirstUse, "call", "forward set 'table'"),
         (WritesIntoInput, "call", "evaluation, B=2, T=1: forward wrote into its input"),
         (DrawsInEvaluation, "call", "evaluation, B=2, T=5: forward draws from the global random generator"),
         (ReadsUndeclared, "call", "was not prepared: the part that reads it must declare it in `needs()`"),

@@ -20,6 +20,8 @@ class PositionalEncoding(Part):
 
     kind = "position"
     hooks: ClassVar[frozenset[str]]
+    relative: ClassVar[bool] = False
+    """Only differences of positions matter."""
 
     def embed(self, x: Tensor, sequence: Sequence) -> Tensor:
         """Token embeddings (B, T, D) with positions added (hook "embed", called by the backbone)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,11 @@ class Causal(Objective):
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing is {label_smoothing}; it must lie in 0 <= label_smoothing < 1")
         self.z_loss, self.label_smoothing = z_loss, label_smoothing
+
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """Without and with penalties."""
+        return [{}, {"z_loss": 1e-3, "label_smoothing": 0.1}]
 
     def tokens_wanted(self, length: int) -> int:
         """One more than there are inputs."""

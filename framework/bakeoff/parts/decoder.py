@@ -99,6 +99,18 @@ class Decoder(Backbone):
         self.shared = nn.ModuleDict(context.parts)
         self._needs = gather(self)
 
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """A repeated layer, and one that comes first; everything else once."""
+        block = {"use": "pre_norm", "mixer": {"use": "attention", "n_heads": 4}, "feed_forward": {"use": "mlp"}}
+        first = {"use": "pre_norm", "mixer": None, "feed_forward": {"use": "mlp"}}
+        pattern = {"first": ["first"], "repeat": ["layer"]}
+        extras = {"position": {"use": "sinusoidal_position"}, "norm": None, "embedding_scale": 4.0, "dropout": 0.1}
+        return [
+            {"depth": 2, "pattern": ["layer"], "blocks": {"layer": block}},
+            {"depth": 2, "pattern": pattern, "blocks": {"first": first, "layer": block}, **extras},
+        ]
+
     @property
     def embedding(self) -> nn.Parameter:
         """The (V, D) input embedding."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -50,6 +52,11 @@ class LayerNorm(Norm):
         self.eps = eps
         self.weight = nn.Parameter(torch.empty(context.d_model))
         self.bias = nn.Parameter(torch.empty(context.d_model)) if bias else None
+
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """With and without a bias."""
+        return [{}, {"bias": False}]
 
     def reset_parameters(self) -> None:
         """Gains of one, biases of zero."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,6 +61,12 @@ class Sample(Sampler):
             raise UserError(f"repetition_penalty is {repetition_penalty}; it must be positive, 1 for none")
         self.temperature, self.top_k, self.top_p, self.min_p = temperature, top_k, top_p, min_p
         self.repetition_penalty = repetition_penalty
+
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """Each way to shape, alone and together."""
+        each: dict[str, Any] = {"temperature": 2.0, "top_k": 5, "top_p": 0.5, "min_p": 0.2, "repetition_penalty": 1.5}
+        return [{}, *({name: value} for name, value in each.items()), each]
 
     def choose(self, logits: Tensor, seen: Tensor, uniform: Tensor) -> Tensor:
         """Ids (B,) drawn from logits (B, V) by inverting the cumulative distribution at `uniform` (B,)."""

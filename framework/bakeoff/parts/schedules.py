@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from bakeoff.errors import UserError
 from bakeoff.interfaces.component import Reference
@@ -40,6 +41,11 @@ class Warmed(Schedule):
     def __init__(self, *, warmup: int | float = 0):
         steps_of(warmup, max(int(warmup), 1), "warmup")
         self.warmup = warmup
+
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """Without a warm-up, and with one in steps or as a share."""
+        return [{}, {"warmup": 3}, {"warmup": 0.25}]
 
     def factor(self, step: int, total: int) -> float:
         """Factor on the learning rate for optimizer step `step` (from 0) of `total`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -29,6 +31,11 @@ class Vocabulary(Head):
             raise ValueError(f"soft_cap is {soft_cap}; it must be positive, or null for none")
         self.soft_cap = soft_cap
         self.projection = Linear(context.d_model, context.vocab_size, bias=bias, role="readout")
+
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """As it is, and with every option."""
+        return [{}, {"soft_cap": 5.0, "bias": True}]
 
     def tie(self, embedding: nn.Parameter) -> None:
         """Share the input embedding as W."""

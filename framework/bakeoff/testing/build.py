@@ -14,13 +14,28 @@ from bakeoff.registry import find
 D_MODEL = 16
 VOCABULARY = 64
 MAX_LENGTH = 192
+#: Heads and window of the attention that positions and attention ops are tested in.
+HEADS = 4
+WINDOW = 8
 
 
-def context(**known: Any) -> LayerContext:
-    """The context that parts are built in."""
-    size = {"d_model": D_MODEL, "vocab_size": VOCABULARY, "max_length": MAX_LENGTH, "depth": 2}
-    heads = {"n_heads": 4, "n_kv_heads": 4, "head_width": 4, "window": 8}
-    return LayerContext(**size | heads | known)
+def context(kind: str | None = None) -> LayerContext:
+    """The context that parts are built in; with a window for an attention op, as one mixer or another has."""
+    return LayerContext(
+        d_model=D_MODEL,
+        vocab_size=VOCABULARY,
+        max_length=MAX_LENGTH,
+        depth=2,
+        n_heads=HEADS,
+        n_kv_heads=HEADS,
+        head_width=D_MODEL // HEADS,
+        window=WINDOW if kind == "attention_op" else None,
+    )
+
+
+def embeds(build: Callable[[LayerContext], Any]) -> bool:
+    """Whether a positional encoding acts on embeddings."""
+    return "embed" in build(context()).hooks
 
 
 def built(cls: Callable[..., Any], arguments: Mapping[str, Any], place: LayerContext | None = None) -> Any:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import nn
 
 from bakeoff.interfaces.backbone import Backbone
 from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.init import initialise
 from bakeoff.testing.build import built, context
+from bakeoff.testing.host import host
 from bakeoff.testing.subject import BackboneSubject, Subject, jitter
 
 
@@ -27,29 +30,41 @@ class Candidate:
     def __init__(self, make: Callable[..., Any], kind: str, arguments: Mapping[str, Any], seed: int = 0):
         self.make, self.kind, self.arguments, self.seed = make, kind, arguments, seed
 
+    def missing(self) -> list[str]:
+        """Required arguments of a class that are not given."""
+        if not isinstance(self.make, type):
+            return []
+        known = inspect.signature(self.make).parameters.values()
+        required = [p.name for p in known if p.default is p.empty and p.kind is p.KEYWORD_ONLY]
+        return [name for name in required if name not in self.arguments]
+
     def build(self, place: LayerContext | None = None) -> Any:
         """A new one, its parameters not filled."""
-        return built(self.make, self.arguments, place)
+        return built(self.make, self.arguments, place or context(self.kind))
 
-    def filled(self, place: LayerContext | None = None, *, jittered: bool = True) -> tuple[nn.Module, Any]:
-        """A new one, initialised, inside a module that also holds what it shares with other layers; and itself.
+    def filled(self, build: Callable[[LayerContext], Any] | None = None, *, jittered: bool = True) -> Beside:
+        """A new one (or what hosts it), initialised, beside what it shares with other layers.
 
         `jittered` moves every value a little, so that zeros hide nothing.
         """
-        place = place or context()
-        part = self.build(place)
-        root = Beside(part, place.parts) if place.parts and not isinstance(part, Backbone) else part
-        initialise(root, seed=self.seed, depth=place.depth)
+        place = context(self.kind)
+        part = (build or self.build)(place)
+        beside = Beside(part, {} if isinstance(part, Backbone) else place.parts)
+        initialise(beside, seed=self.seed, depth=place.depth)
         if jittered:
-            jitter(root, self.seed)
-        return root.eval(), part
+            jitter(beside, self.seed)
+        return beside.eval()
+
+    def generator(self) -> torch.Generator:
+        """A fresh generator with the candidate's seed."""
+        return torch.Generator().manual_seed(self.seed)
 
     @cached_property
     def subject(self) -> Subject:
-        """The component as a map of batches; for kinds that are one."""
-        place = context()
-        root, part = self.filled(place)
-        return (BackboneSubject if isinstance(part, Backbone) else Subject)(root, part, place, seed=self.seed)
+        """The component, or the smallest part that calls it, as a map of batches."""
+        beside = self.filled(host(self.kind, self.build))
+        kind = BackboneSubject if isinstance(beside.part, Backbone) else Subject
+        return kind(beside, beside.part, context(), seed=self.seed)  # type: ignore[arg-type]
 
 
 class Ready(Candidate):
@@ -58,6 +73,10 @@ class Ready(Candidate):
     def __init__(self, subject: Subject, where: Mapping[str, Any]):
         super().__init__(type(subject.module), subject.module.kind, where, subject.seed)
         self.__dict__["subject"] = subject
+
+    def missing(self) -> list[str]:
+        """Nothing: it is built."""
+        return []
 
 
 class Beside(nn.Module):

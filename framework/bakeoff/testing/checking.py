@@ -47,6 +47,10 @@ def check(
 
 def judged(candidate: Candidate, laws: Iterable[Law]) -> list[Finding]:
     """One finding a law."""
+    missing = candidate.missing()
+    if missing:
+        reason = f"examples() leaves out required arguments: {', '.join(missing)}"
+        return [Finding("schema", None, "failed", reason, candidate.arguments)]
     return [_finding(candidate, law) for law in laws]
 
 

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from bakeoff.testing.candidate import Candidate
-    from bakeoff.testing.subject import Subject
 
 #: Seconds that the search for a smaller input may take, once a law is known to be broken.
 SEARCH_SECONDS = 2.0
 
 #: Kinds that map (B, T, D) along a sequence.
 SEQUENCE_KINDS = ("mixer", "feed_forward", "block", "backbone")
+#: Kinds that are tested in the smallest part that calls them.
+HOSTED_KINDS = ("attention_op", "position", "norm")
 #: Kinds that are modules.
-PART_KINDS = (*SEQUENCE_KINDS, "attention_op", "position", "norm", "head")
+PART_KINDS = (*SEQUENCE_KINDS, *HOSTED_KINDS, "head")
 
 C = TypeVar("C")
 
@@ -59,13 +60,15 @@ def law(number: int | None, name: str, *kinds: str, slow: bool = False) -> Calla
     return wrap
 
 
-def sequence_law(
-    number: int | None, name: str, *, slow: bool = False
-) -> Callable[[Callable[[Subject], None]], Callable]:
-    """Register a test of mixers, feed-forwards, blocks and backbones, called with the `Subject`."""
+def sequence_law(number: int | None, name: str, *, hosted: bool = True, slow: bool = False) -> Callable[[C], C]:
+    """Register a test of mixers, feed-forwards, blocks and backbones, called with the `Subject`.
+
+    `hosted`: also of what stands inside one, such as a norm, tested in its place.
+    """
+    kinds = (*SEQUENCE_KINDS, *HOSTED_KINDS) if hosted else SEQUENCE_KINDS
 
     def wrap(test: C) -> C:
-        law(number, name, *SEQUENCE_KINDS, slow=slow)(lambda candidate: test(candidate.subject))  # type: ignore[operator]
+        law(number, name, *kinds, slow=slow)(lambda candidate: test(candidate.subject))  # type: ignore[operator]
         return test
 
     return wrap

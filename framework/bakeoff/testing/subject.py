@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -94,6 +94,11 @@ class Subject:
                     tensor.data = tensor.data.to(torch.float32 if name in kept else dtype)
         return other
 
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """What is learnt, by name."""
+        named = self.root.named_parameters()
+        return {name.removeprefix("part."): p for name, p in named if p.requires_grad}
+
     def inner(self, part: StatefulPart) -> Subject:
         """A part inside this one, where it stands."""
         other = Subject.__new__(Subject)
@@ -106,13 +111,18 @@ class Subject:
         """Training or evaluation; `quiet` takes dropout away, for calls of different shapes."""
         self.root.train(mode == "training")
         try:
-            if quiet:
-                with _Quiet():
-                    yield
-            else:
+            with _Quiet() if quiet and self._noisy() else nullcontext():
                 yield
         finally:
             self.root.eval()
+
+    def _noisy(self) -> bool:
+        """Whether the present mode draws random numbers."""
+        batch = self.batch(1, 2)
+        with torch.no_grad(), fixed_noise(self.seed):
+            before = torch.default_generator.get_state()
+            self.call(batch.x, self.sequence(batch))
+            return not torch.equal(before, torch.default_generator.get_state())
 
     def causal(self, mode: str) -> bool:
         """What the class claims for this mode."""
@@ -132,8 +142,7 @@ class Subject:
     def run(self, batch: Batch, held: Held | None = None, *, naive: bool = False, **visibility: Any) -> Run:
         """One call, with the same noise every time; of the naive form on request."""
         sequence = self.sequence(batch, held, **visibility)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+        with fixed_noise(self.seed):
             if naive:
                 state = None if held is None else held.state
                 result = self.module.naive(batch.x, sequence.prepare(self.needs), state)
@@ -231,6 +240,17 @@ class BackboneSubject(Subject):
             return self.module(sequence, None if held is None else held.state)
         finally:
             hook.remove()
+
+
+@contextmanager
+def fixed_noise(seed: int) -> Iterator[None]:
+    """The global generator begins at `seed`, and is afterwards what it was."""
+    before = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(before)
 
 
 def attributes(module: nn.Module) -> dict[str, Any]:

@@ -64,6 +64,16 @@ class ComposedBlock(Block):
         self.feed_forward = None if feed_forward is None else feed_forward(context)
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """Both parts, and either alone; with dropout once."""
+        mixer = {"use": "attention", "n_heads": 4, "position": {"use": "rope"}}
+        return [
+            {"mixer": mixer, "feed_forward": {"use": "mlp"}, "dropout": 0.2},
+            {"mixer": mixer, "feed_forward": None},
+            {"mixer": None, "feed_forward": {"use": "mlp"}},
+        ]
+
     @property
     def inner(self) -> dict[str, StatefulPart]:
         """The parts that are there, by name."""

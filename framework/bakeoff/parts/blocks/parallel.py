@@ -38,6 +38,12 @@ class Parallel(ComposedBlock):
         self.norm = norm(context)
         self.feed_forward_norm = None if shared_norm else norm(context)
 
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """One norm for both parts, and one each."""
+        parts = {"mixer": {"use": "attention", "n_heads": 4}, "feed_forward": {"use": "mlp"}}
+        return [{**parts, "dropout": 0.2}, {**parts, "shared_norm": False}]
+
     def forward(self, x: Tensor, sequence: Sequence, state: Any = None) -> Result:
         """(B, T, D) -> (B, T, D)."""
         call = Calls(sequence, state)

@@ -48,6 +48,11 @@ class HuggingFaceDataset(DealtCorpus):
         self.path, self.name, self.revision = path, name, revision
         self.split, self.validation_split, self.field = split, validation_split, field
 
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """None: it needs data from elsewhere."""
+        return []
+
     def texts(self) -> Iterator[str]:
         return self._rows(self.split)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 from bakeoff.errors import UserError
 from bakeoff.parts.corpora.reading import find_files, hash_of, total_size
@@ -39,6 +40,11 @@ class JsonLines(DealtCorpus):
         self.path, self.field, self.bad_rows = path, field, bad_rows
         self.files = find_files(path, "jsonl", (".jsonl",))
         self._told = False
+
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """None: it needs data from elsewhere."""
+        return []
 
     def texts(self) -> Iterator[str]:
         rows = bad = 0

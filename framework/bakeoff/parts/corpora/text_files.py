@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from bakeoff.errors import UserError
 from bakeoff.parts.corpora.reading import find_files, hash_of, total_size
@@ -34,6 +36,11 @@ class TextFiles(DealtCorpus):
         self.files = find_files(path, "text_files", (".txt", ".md"))
         if not self.size():
             raise UserError(f"corpus 'text_files': path is '{path}', and what is found there is empty")
+
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """The source files beside this one."""
+        return [{"path": str(Path(__file__).parent / "*.py"), "validation": 0.5}]
 
     def texts(self) -> Iterator[str]:
         for path in self.files:

@@ -48,6 +48,11 @@ class GatedMLP(FeedForward):
         self.up = Linear(context.d_model, self.width, bias=bias)
         self.down = Linear(self.width, context.d_model, bias=bias, role="output")
 
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """As it is, and with every option."""
+        return [{}, {"width": 24, "activation": "gelu", "bias": True}]
+
     def forward(self, x: Tensor, sequence: Sequence, state: Any = None) -> Result:
         """(B, T, D) -> (B, T, D)."""
         return Result(self.down(self.activation(self.gate(x)) * self.up(x)), state)

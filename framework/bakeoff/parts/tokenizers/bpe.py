@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -58,6 +58,11 @@ class BPETokenizer(Tokenizer):
             )
         self._asked = vocab_size
         self._learn(None)
+
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """Without any merge, and with some."""
+        return [{"vocab_size": 259}, {"vocab_size": 300}]
 
     def train(self, texts: Iterable[str]) -> None:
         from tokenizers import Tokenizer as Trained

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,11 @@ class CharTokenizer(SpelledTokenizer):
 
     def __init__(self, *, vocab_size: int | None = None):
         super().__init__(vocab_size)
+
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """The whole alphabet, and a part of it."""
+        return [{}, {"vocab_size": 270}]
 
     def pieces(self, text: str) -> Iterable[str]:
         return readable(text)

@@ -53,6 +53,11 @@ class PretrainedTokenizer(Tokenizer):
         self.lossless = keeps_all(held)
         self._bytes = _table(held, self._library.get_vocab(with_added_tokens=True))
 
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """None: it needs a file from elsewhere."""
+        return []
+
     def train(self, texts: Iterable[str]) -> None:
         pass
 

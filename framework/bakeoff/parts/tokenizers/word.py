@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from bakeoff.parts.tokenizers.spelled import SpelledTokenizer, saved_size
 from bakeoff.parts.tokenizers.text import readable
@@ -29,6 +30,11 @@ class WordTokenizer(SpelledTokenizer):
 
     def __init__(self, *, vocab_size: int):
         super().__init__(vocab_size)
+
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """So few words that some are spelled, and room for all."""
+        return [{"vocab_size": 280}, {"vocab_size": 2000}]
 
     def pieces(self, text: str) -> Iterable[str]:
         return PIECES.findall(readable(text))

@@ -52,10 +52,13 @@ def _side_effects(subject: Subject, told: str, T: int) -> None:
     first = subject.run(batch).y
     for name, tensor in _tensors(subject.root):
         if name not in values or not torch.equal(values[name], tensor):
-            raise Broken(f"{told}: forward changed '{name}'; what updates after a step does so in after_step")
+            shown = name.removeprefix("part.")
+            raise Broken(f"{told}: forward changed '{shown}'; what updates after a step does so in after_step")
     for name, value in attributes(subject.root).items():
         if name not in subject.untouched or subject.untouched[name] != value:
-            raise Broken(f"{told}: forward set the attribute '{name}'; what is derived once is a need, or memory")
+            raise Broken(
+                f"{told}: forward set '{name.removeprefix('part.')}'; what is derived once is a need, or memory"
+            )
     if not torch.equal(batch.x, held_x):
         raise Broken(f"{told}: forward wrote into its input")
     place = first_place(moved(first, subject.run(batch).y, 0.0))

@@ -13,7 +13,7 @@ _LENGTHS = (5, 8, 13, 16, 21)
 _GRAPHS = 2
 
 
-@sequence_law(11, "compile", slow=True)
+@sequence_law(11, "compile", hosted=False, slow=True)
 def compiling(subject: Subject) -> None:
     """At most two graphs over five sequence lengths, each with the values of the plain call."""
     if not subject.claims.compile:

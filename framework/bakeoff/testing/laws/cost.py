@@ -26,7 +26,7 @@ from bakeoff.testing.subject import Subject
 _SIZES = ((7, 7), (1, 1), (1, 13), (3, 11))
 
 
-@sequence_law(8, "cost")
+@sequence_law(8, "cost", hosted=False)
 def cost(subject: Subject) -> None:
     """`flops` equals the products that a run of the naive form makes, rectangles scaled to the visible pairs."""
     try:

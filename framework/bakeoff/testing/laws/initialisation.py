@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bakeoff.interfaces.context import LayerContext
-from bakeoff.model import LanguageModel
-from bakeoff.parts.attention.mixer import Attention
-from bakeoff.parts.blocks.pre_norm import PreNorm
-from bakeoff.parts.decoder import Decoder
-from bakeoff.testing.build import D_MODEL, MAX_LENGTH, VOCABULARY, context
 from bakeoff.testing.candidate import Candidate
+from bakeoff.testing.host import model
 from bakeoff.testing.law import PART_KINDS, Broken, NotApplicable, law
-
-_DEPTH = 2
 
 
 @law(7, "initialisation", *PART_KINDS)
 def initialisation(candidate: Candidate) -> None:
     """Alone, inside a model, and inside a model made on the meta device, a part starts with the same values."""
     try:
-        (alone, part), (again, _) = (candidate.filled(context(depth=_DEPTH), jittered=False) for _ in range(2))
+        alone, again = (candidate.filled(jittered=False) for _ in range(2))
     except ValueError as error:
         if "unfilled" not in str(error):
             raise
-        raise Broken(str(error)) from None
-    for (name, one), (_, other) in zip(tensors(alone), tensors(again), strict=True):
+        raise Broken(str(error).replace("part.", "")) from None
+    for (name, one), (_, other) in zip(tensors(alone.part), tensors(again.part), strict=True):
         if not torch.equal(one, other):
             raise Broken(f"{name} differs between two initialisations with the same seed: draw through `init.fill`")
-    _inside_a_model(candidate, part)
+    _inside_a_model(candidate, alone.part)
 
 
 def _inside_a_model(candidate: Candidate, alone: nn.Module) -> None:
-    make = partial(_model, candidate)
+    make = partial(model, candidate.kind, candidate.build)
     inside = make().initialise(candidate.seed)
     with torch.device("meta"):
         hollow = make()
@@ -56,35 +48,9 @@ def _inside_a_model(candidate: Candidate, alone: nn.Module) -> None:
     for (name, one), (_, other) in zip(tensors(alone), tensors(part), strict=True):
         if one.is_floating_point() and not _alike(one, other):
             raise Broken(
-                f"{name} starts {_told(one)} alone, {_told(other)} inside a model of {_DEPTH} layers: "
+                f"{name} starts {_told(one)} alone, {_told(other)} inside a model of 2 layers: "
                 "an outer part overwrites it"
             )
-
-
-def _model(candidate: Candidate) -> LanguageModel:
-    """A language model with the part in its place."""
-    parts: dict[str, Any] = {"mixer": partial(Attention, n_heads=4), "feed_forward": None}
-    outer: dict[str, Any] = {}
-    kind, make = candidate.kind, candidate.build
-    block: Callable[[LayerContext], Any] = lambda place: PreNorm(place, **parts)  # noqa: E731
-    if kind in parts:
-        parts[kind] = make
-    elif kind == "attention_op":
-        parts["mixer"] = partial(Attention, n_heads=4, window=8, op=make)
-    elif kind == "position" and "embed" not in candidate.build().hooks:
-        parts["mixer"] = partial(Attention, n_heads=4, position=make)
-    elif kind in ("position", "norm"):
-        outer[kind] = make
-    elif kind == "block":
-        block = make
-    backbone: Any = partial(Decoder, depth=_DEPTH, pattern=["layer"], blocks={"layer": block}, **outer)
-    given: dict[str, Any] = {
-        "d_model": D_MODEL,
-        "vocab_size": VOCABULARY,
-        "max_length": MAX_LENGTH,
-        "backbone": backbone,
-    }
-    return LanguageModel(**given | ({kind: make} if kind in ("backbone", "head") else {}), tied_embedding=False)
 
 
 def tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -37,14 +37,13 @@ def _lengths(subject: Subject) -> list[int]:
 
 
 def _finite(subject: Subject, told: str, precision: AbstractContextManager) -> None:
-    named = dict(subject.root.named_parameters())
     for T in _lengths(subject):
         for size in _SIZES:
             batch = subject.batch(2, T)
             batch = replace(batch, x=(batch.x * size).requires_grad_())
             with subject.mode("training"), precision:
                 y = subject.run(batch).y
-                leaves = {"x": batch.x} | {name: p for name, p in named.items() if p.requires_grad}
+                leaves = {"x": batch.x} | subject.parameters()
                 slopes = pulled(y, list(leaves.values())) if y.requires_grad else []
             where = f"{told}, training, T={T}, inputs of size {size:g}"
             if not bool(y.isfinite().all()):
@@ -71,7 +70,7 @@ def _compare(subject: Subject, batch: Batch, told: str) -> None:
     place = subject.apart(naive, fast)
     if place is not None:
         raise Broken(f"{told}: output {place.t} differs by {place.by} from that of `naive`")
-    leaves = {"x": batch.x} | {name: p for name, p in subject.root.named_parameters() if p.requires_grad}
+    leaves = {"x": batch.x} | subject.parameters()
     pairs = zip(leaves, pulled(fast, [*leaves.values()]), pulled(naive, [*leaves.values()]), strict=True)
     for name, one, other in pairs:
         difference = float((one - other).abs().max())

@@ -6,7 +6,7 @@ from bakeoff.testing.law import NotApplicable, NotClaimed, sequence_law
 from bakeoff.testing.subject import Subject
 
 
-@sequence_law(10, "parallel")
+@sequence_law(10, "parallel", hosted=False)
 def parallel(subject: Subject) -> None:
     """No part claims it yet."""
     if not (subject.claims.tensor_parallel or subject.claims.context_parallel):

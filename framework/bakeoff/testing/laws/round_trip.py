@@ -9,7 +9,7 @@ from torch import nn
 
 from bakeoff.recipe import recipe
 from bakeoff.registry import KINDS, name_of
-from bakeoff.testing.build import VOCABULARY, context
+from bakeoff.testing.build import VOCABULARY, context, embeds
 from bakeoff.testing.candidate import Candidate
 from bakeoff.testing.law import PART_KINDS, Broken, NotApplicable, law
 from bakeoff.testing.laws.initialisation import tensors
@@ -42,7 +42,7 @@ def round_trip(candidate: Candidate) -> None:
 
 
 def _values(candidate: Candidate) -> None:
-    (saved, _), (other, _) = candidate.filled(), candidate.filled()
+    saved, other = (candidate.filled().part for _ in range(2))
     with torch.no_grad():
         for _, tensor in tensors(other):
             tensor.zero_()
@@ -75,7 +75,7 @@ def _links(path: str) -> dict[str, int]:
 def _described(candidate: Candidate, made: Any) -> dict[str, Any]:
     """Plain attributes and shapes of an object, or of what a factory makes."""
     if candidate.kind in PART_KINDS and candidate.kind != "backbone":
-        made = made(context())
+        made = made(context(candidate.kind))
     modules = dict(made.named_modules()) if isinstance(made, nn.Module) else {"": made}
     found = {f"{path}:{name}": value for path, inner in modules.items() for name, value in vars(inner).items()}
     shapes = {name: list(t.shape) for name, t in tensors(made)} if isinstance(made, nn.Module) else {}
@@ -89,8 +89,7 @@ def _node(candidate: Candidate, name: str, path: str) -> dict[str, Any]:
 
 def _place(candidate: Candidate) -> str | None:
     if candidate.kind == "position":
-        embeds = "embed" in candidate.build().hooks
-        return "model.position" if embeds else "model.blocks.layer.mixer.position"
+        return "model.position" if embeds(candidate.build) else "model.blocks.layer.mixer.position"
     return _PLACES.get(candidate.kind)
 
 

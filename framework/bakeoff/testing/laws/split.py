@@ -61,7 +61,7 @@ def slip(subject: Subject, lengths: list[int], rows: int = 1) -> str | None:
 
 
 def _gradients(subject: Subject, batch: Batch, whole: Run, parts: Run, told: str) -> str | None:
-    named = {"x": batch.x} | {name: p for name, p in subject.root.named_parameters() if p.requires_grad}
+    named = {"x": batch.x} | subject.parameters()
     leaves = list(named.values())
     for name, one, many in zip(named, pulled(whole.y, leaves), pulled(parts.y, leaves), strict=True):
         difference = float((one - many).abs().max())

@@ -1,0 +1,71 @@
+"""Objectives: sums and weights that add up over rows and micro-batches."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bakeoff.interfaces.objective import Objective, Terms
+from bakeoff.model import LanguageModel
+from bakeoff.testing.build import VOCABULARY
+from bakeoff.testing.candidate import Candidate
+from bakeoff.testing.host import model
+from bakeoff.testing.law import Broken, law
+from bakeoff.testing.subject import jitter
+
+_LENGTH = 6
+
+
+@law(None, "terms", "objective")
+def terms(candidate: Candidate) -> None:
+    """ "loss" with its weight, "nats" and "tokens"; rows add up to their batch, with and without documents."""
+    objective: Objective = candidate.build()
+    network = model("objective", candidate.build).initialise(candidate.seed).double()
+    jitter(network, candidate.seed)
+    L = objective.tokens_wanted(_LENGTH)
+    tokens = torch.randint(VOCABULARY, (3, L), generator=candidate.generator())
+    documents = (torch.arange(L)[None] >= torch.tensor([[2], [L], [4]])).long()
+    for told, given in (("documents None", {"documents": None}), ("packed documents", {"documents": documents})):
+        run = partial(_run, objective, network, {"tokens": tokens, **given})
+        whole = run(slice(None))
+        _complete(told, *whole)
+        rows = [run(slice(row, row + 1)) for row in range(3)]
+        for kind, both in (("term", [result[0] for result in rows]), ("statistic", [result[1] for result in rows])):
+            _adds_up(f"{told}: {kind}", whole[0] if kind == "term" else whole[1], both)
+        losses = objective.token_losses(network, {"tokens": tokens, **given})
+        nats = float((losses.nats * losses.weights).sum().detach())
+        if abs(nats - float(whole[1]["nats"])) > 1e-6 * abs(nats) + 1e-9:
+            raise Broken(
+                f"{told}: token_losses add up to {nats:.6g} nats, forward reports {float(whole[1]['nats']):.6g}"
+            )
+
+
+def _run(objective: Objective, network: LanguageModel, batch: dict[str, Any], rows: slice) -> tuple[Terms, Any]:
+    return objective(network, {name: None if t is None else t[rows] for name, t in batch.items()})
+
+
+def _complete(told: str, found: Terms, statistics: dict[str, Tensor]) -> None:
+    missing = ({"loss"} - found.keys()) | ({"nats", "tokens"} - statistics.keys())
+    if missing:
+        raise Broken(f"{told}: the terms or statistics lack {', '.join(sorted(missing))}")
+    for name, (total, weight) in found.items():
+        if total.ndim or weight.ndim or not bool(total.isfinite() and weight > 0):
+            raise Broken(f"{told}: term '{name}' is no finite sum with a positive weight")
+    if not found["loss"][0].requires_grad:
+        raise Broken(f"{told}: the term 'loss' has no gradient")
+    if statistics["nats"].requires_grad:
+        raise Broken(f"{told}: the statistic 'nats' is not detached")
+
+
+def _adds_up(told: str, whole: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    for name, value in whole.items():
+        summed = torch.stack([_flat(row[name]) for row in rows]).sum(0)
+        if not torch.allclose(_flat(value), summed, rtol=1e-6):
+            raise Broken(f"{told} '{name}' is {_flat(value)[0]:.6g} for 3 rows, but their sum is {summed[0]:.6g}")
+
+
+def _flat(value: Any) -> Tensor:
+    return torch.stack(value if isinstance(value, tuple) else (value,)).detach().double().flatten()
