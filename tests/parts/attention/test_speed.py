@@ -25,7 +25,6 @@ def test_auto_takes_the_band_from_four_blocks_on(T, window, band):
 @pytest.mark.slow
 @pytest.mark.parametrize("T", [512, 1024])
 def test_forward_and_backward_beat_the_fused_causal_kernel(T):
-    torch.set_num_threads(1)
     torch.manual_seed(0)
     q, k, v = (torch.randn(4, T, h, 64, requires_grad=True) for h in (4, 2, 2))
 
