@@ -153,3 +153,42 @@ def _trial(i, name, level, seed, tuned, lr=None):
     point = {"optimizer.lr": lr or 1e-3} if tuned else {}
     stage = "tune" if lr else "run"
     return Record(f"{name}-seed{seed}-{stage}{lr}", name, seed, stage, point, "done", None, result)
+
+
+@pytest.fixture(scope="session")
+def words(tmp_path_factory):
+    """A folder of small text files, some of which are held out."""
+    folder = tmp_path_factory.mktemp("words")
+    for i in range(8):
+        lines = [f"In year {1800 + i * j} the committee of {i} said that item {j} was lost." for j in range(60)]
+        (folder / f"{i}.txt").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture
+def tiny(words, tmp_path, monkeypatch):
+    """A comparison as a mapping: two arms of one small layer on bytes, ten steps, two seeds."""
+    monkeypatch.setenv("BAKEOFF_CACHE", str(words / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tiny_comparison(words)
+
+
+def tiny_comparison(words):
+    mixer = {"use": "attention", "n_heads": 2}
+    layer = {"use": "pre_norm", "mixer": mixer, "feed_forward": {"use": "mlp", "width": 32}}
+    corpus = {"use": "text_files", "path": str(words)}
+    base = {
+        "model": {"d_model": 16, "depth": 1, "pattern": ["layer"], "blocks": {"layer": layer}},
+        "data": {"corpus": corpus, "tokenizer": {"use": "byte"}, "length": 32, "batch_tokens": 256},
+        "validation": {"every_steps": 5, "tokens": 512},
+        "trainer": {"accelerator": "cpu", "log_every_n_steps": 1},
+    }
+    return {
+        "name": "tiny",
+        "base": base,
+        "arms": {"attention": {}, "window": {"model.blocks.layer.mixer.window": 4}},
+        "budget": {"tokens": 2560},
+        "seeds": [0, 1],
+        "measure": ["validation"],
+        "executor": {"use": "local", "threads": 1},
+    }

@@ -85,7 +85,7 @@ def match(arm: str, recipe: Recipe, rule: Match, target: float, vocabulary: int)
 
 
 def nearest(measure: Callable[[int], float], target: float, within: float) -> tuple[int, float]:
-    """The number whose growing `measure` is nearest to target, and that; a multiple of `UNIT` if that is near enough."""
+    """The number whose growing `measure` is nearest to target, and that; a multiple of `UNIT` if one is near enough."""
     low, high = 0, 1
     while high * UNIT < GREATEST and measure(high * UNIT) < target:
         low, high = high, 2 * high

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bakeoff.compare.matching import Matched, amount, as_facts, costs_of, match
-from bakeoff.compare.tuning import Point, own_seed, points
+from bakeoff.compare.tuning import Point, label, own_seed, points
+from bakeoff.compare.words import percent
 from bakeoff.data import Data
 from bakeoff.errors import UserError
 from bakeoff.evaluate.planning import vocabulary_size
@@ -99,7 +100,19 @@ class Plan:
         found: dict[str, tuple[Recipe, Matched | None]] = {}
         for name, (recipe, text) in arms.items():
             found[name] = match(name, recipe, rule, target, text.vocabulary)
+            self._stays_matched(name, found[name][0], target, text.vocabulary)
         return found
+
+    def _stays_matched(self, name: str, recipe: Recipe, target: float, vocabulary: int) -> None:
+        """Raise `UserError` if a point of the search undoes the matching."""
+        rule = self.spec.match
+        for point in self.points if self.searches else ():
+            reached = amount(rule.by, costs_of(recipe.override(point), vocabulary), name)
+            if abs(reached - target) > rule.within * target:
+                raise UserError(
+                    f"tune: with {label(point)} arm {name} has {rule.by} {reached:,.0f}, while match holds all arms "
+                    f"to {target:,.0f} within {percent(rule.within)}; tune what leaves that as it is, or match by none"
+                )
 
     def _arm(self, name: str, recipe: Recipe, matched: Matched | None, text: Text) -> ArmPlan:
         recipe.demands()

@@ -18,7 +18,7 @@ def markdown(results: Results) -> str:
     parts = [f"# {escape(plan['name'])}", escape(summary(results)), "## Verdict", "\n".join(verdicts)]
     parts += ["\n".join(f"> {escape(line)}" for line in caveats(results))]
     parts += ["## Table", _table(results), *_failures(results)]
-    parts += ["## How the numbers were made", "\n".join(method), "## Repeat it", f"```\n{plan['command']}\n```"]
+    parts += ["## How the numbers were made", "\n".join(method), "## Repeat it", f"    {plan['command']}"]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
