@@ -1,8 +1,11 @@
 """Killed at any moment and continued, a run ends bit for bit where the uninterrupted one ends."""
 
+import multiprocessing
 import os
 import random
 import signal
+import sys
+import time
 
 import pytest
 import torch
@@ -96,6 +99,33 @@ def test_a_killed_run_with_workers_continues_exactly(tiny, tmp_path, monkeypatch
         two = tiny(data__workers=2)
         assert in_child(lambda: fit(two, folder=tmp_path / "killed", progress=False)) == -signal.SIGKILL
     same_run(whole, fit(two, folder=tmp_path / "killed", progress=False))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers look for their parent every few seconds")
+def test_workers_do_not_outlive_the_run(tiny, tmp_path, monkeypatch, in_child):
+    def noting(self, batch, batch_idx):
+        workers = [process.pid for process in multiprocessing.active_children()]
+        (tmp_path / "workers").write_text(" ".join(map(str, workers)))
+        die()
+
+    monkeypatch.setattr(TrainingModule, "training_step", noting)
+    in_child(lambda: fit(tiny(data__workers=2), folder=tmp_path / "run", progress=False))
+    workers = (tmp_path / "workers").read_text().split()
+    assert len(workers) == 2
+    for _ in range(50):
+        left = [pid for pid in workers if is_running(pid)]
+        if not left:
+            break
+        time.sleep(0.02)
+    assert not left
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_training_time_goes_on_and_leaves_validation_out(tiny, tmp_path, monkeypatch, in_child):

@@ -16,6 +16,7 @@ from bakeoff.model import LanguageModel
 from bakeoff.recipe import Recipe
 from bakeoff.train.module import Clock, TrainingModule
 from bakeoff.train.stopping import StopSignals
+from bakeoff.train.workers import follow_parent
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,11 @@ class TrainingData(pl.LightningDataModule):
         """Micro-batches without end."""
         trainer, data = self.trainer, self.assembly.data
         assert trainer is not None
-        return data.training(
+        loader = data.training(
             tokens_wanted=self.assembly.objective.tokens_wanted(data.length),
             seed=self.assembly.recipe.seed_of("data"),
             first_step=self.clock.step,
             ranks=trainer.world_size,
             rank=trainer.global_rank,
         )
+        return follow_parent(loader)

@@ -42,6 +42,7 @@ class Validation:
             ranks=trainer.world_size,
             rank=trainer.global_rank,
         )
+        loader.num_workers = 0  # to read takes less time than to start processes that read
         table = data.bytes_per_token if data.tokenizer.lossless else None
         with trainer.precision_plugin.val_step_context():
             return evaluate_bits(
