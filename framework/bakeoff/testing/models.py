@@ -41,6 +41,11 @@ def check_model(
             known[key] = _of_layer(layer, model, chosen)
         where = {"layers": indices}
         findings += [replace(finding, arguments=where) for finding in known[key]]
+    if any(law.name == "causality" for law in chosen) and _size(model.backbone) <= _COPIED:
+        key = _signature(model.backbone)
+        if key not in known:
+            known[key] = [_of_wiring(model)]
+        findings += known[key]
     return Report("model", tuple(findings))
 
 
@@ -50,7 +55,7 @@ def causality_of(model: LanguageModel) -> None:
     A quick form of law 1 for one model, in both modes; tokens and gradients, lengths around its chunks and windows.
     """
     backbone, training = model.backbone, model.training
-    small = sum(parameter.numel() for parameter in backbone.parameters()) <= _COPIED
+    small = _size(backbone) <= _COPIED
     tested = copy.deepcopy(backbone) if small else backbone
     subject = BackboneSubject(tested, tested, model.context, double=small)
     try:
@@ -62,10 +67,11 @@ def causality_of(model: LanguageModel) -> None:
         model.train(training)
 
 
-def _leak_of(subject: Subject) -> str | None:
-    """The first leak of the future in a mode in which the part claims none."""
+def _leak_of(subject: Subject, chunks: bool = True) -> str | None:
+    """The first leak of the future in a mode in which the part claims none; `chunks`: also around their borders."""
     longest = subject.place.max_length
-    lengths = sorted({min(T, longest) for T in (5, *(c + 3 for c in subject.landmarks() if c <= 64))})
+    chunked = (c + 3 for c in subject.landmarks() if c <= 64 and chunks)
+    lengths = sorted({min(T, longest) for T in (5, *chunked)})
     cases = [(T, t) for T in lengths for t in sorted({1, T - 3, T - 1}) if 0 < t < T]
     for mode in MODES:
         with subject.mode(mode):
@@ -91,16 +97,35 @@ def _signature(layer: nn.Module) -> Any:
     return tuple(parts), tuple((name, tuple(p.shape)) for name, p in layer.named_parameters())
 
 
+def _of_wiring(model: LanguageModel) -> Finding:
+    """Law 1 on the whole backbone: what its layers cannot show, because it stands between them."""
+    backbone = _fresh(model.backbone, model)
+    found = _leak_of(BackboneSubject(backbone, backbone, model.context), chunks=False)
+    where = {"layers": list(range(len(model.backbone.layers)))}
+    if found is None:
+        return Finding("causality", 1, "passed", "", where)
+    return Finding("causality", 1, "failed", f"the backbone as a whole, {found}", where)
+
+
 def _of_layer(layer: nn.Module, model: LanguageModel, laws: list[Law]) -> list[Finding]:
-    beside = copy.deepcopy(Beside(layer, model.context.parts))
-    if any(parameter.is_meta for parameter in beside.parameters()):
-        beside.to_empty(device="cpu")
-    initialise(beside, seed=0, depth=len(model.backbone.layers))
-    jitter(beside, 0)
-    subject = Subject(beside.eval(), beside.part, model.context)  # type: ignore[arg-type]
-    return [
-        _located(finding, law, subject) for finding, law in zip(judged(Ready(subject, {}), laws), laws, strict=True)
-    ]
+    beside = _fresh(Beside(layer, model.context.parts), model)
+    subject = Subject(beside, beside.part, model.context)
+    findings = judged(Ready(subject, {}), laws)
+    return [_located(finding, law, subject) for finding, law in zip(findings, laws, strict=True)]
+
+
+def _fresh(part: nn.Module, model: LanguageModel) -> Any:
+    """A copy on the CPU with fresh values, none of them zero."""
+    own = copy.deepcopy(part)
+    if any(parameter.is_meta for parameter in own.parameters()):
+        own.to_empty(device="cpu")
+    initialise(own, seed=0, depth=len(model.backbone.layers))
+    jitter(own, 0)
+    return own.eval()
+
+
+def _size(part: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in part.parameters())
 
 
 def _located(finding: Finding, law: Law, subject: Subject) -> Finding:

@@ -21,6 +21,7 @@ def choice(candidate: Candidate) -> None:
         seen = torch.rand(B, _V, generator=generator) < 0.3
         for draw in (0.0, 0.37, 1 - 2**-24):
             _valid(sampler, f"B={B}, uniform={draw:.3g}", logits, seen, torch.full((B,), draw))
+        _valid(sampler, f"B={B}, uniform different in each row", logits, seen, torch.linspace(0.9, 0.1, B))
     for token in range(_V):
         certain = torch.full((1, _V), -1e4).index_fill_(1, torch.tensor([token]), 0.0)
         none = torch.zeros(1, _V, dtype=torch.bool)
