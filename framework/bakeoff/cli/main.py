@@ -6,6 +6,7 @@ import argparse
 import sys
 import warnings
 from collections.abc import Sequence as Items
+from typing import Any, cast
 
 from bakeoff.errors import RegistryError, UserError
 from bakeoff.interfaces.command import Command
@@ -20,7 +21,7 @@ def commands() -> dict[str, type[Command]]:
     found: dict[str, type[Command]] = {}
     for entry in names("command"):
         try:
-            found[entry.name] = find(entry.name, "command")
+            found[entry.name] = cast(type[Command], find(entry.name, "command"))
         except RegistryError as error:
             warnings.warn(str(error), stacklevel=2)
     return dict(sorted(found.items(), key=lambda item: (ORDER.index(item[0]) if item[0] in ORDER else 99, item[0])))
@@ -33,9 +34,11 @@ def parser(wanted: str | None = None) -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="bakeoff", description="Compose, train and honestly compare LM architectures.")
     top.add_argument("--version", action="version", version=f"bakeoff {__version__}")
     sub = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    known = [entry.name for entry in names("command")]
-    for name, cls in ({wanted: find(wanted, "command")} if wanted in known else commands()).items():
-        assert name is not None
+    if wanted is not None and wanted in {entry.name for entry in names("command")}:
+        offered = {wanted: cast(type[Command], find(wanted, "command"))}
+    else:
+        offered = commands()
+    for name, cls in offered.items():
         one = sub.add_parser(name, help=cls.help, description=cls.__doc__ or cls.help)
         command = cls()
         command.arguments(one)
@@ -46,7 +49,7 @@ def parser(wanted: str | None = None) -> argparse.ArgumentParser:
 def main(argv: Items[str] | None = None) -> int:
     """Run one command line; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    warnings.showwarning = _warn
+    warnings.showwarning = _warn  # type: ignore[assignment]
     try:
         arguments = parser(words[0] if words else None).parse_args(words)
         return int(arguments.run(arguments))
@@ -61,7 +64,7 @@ def main(argv: Items[str] | None = None) -> int:
         return 130
 
 
-def _warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
+def _warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
     print(f"bakeoff: warning: {message}", file=sys.stderr)
 
 

@@ -29,5 +29,5 @@ class Corpus(Component):
         """Under what terms the text may be used."""
 
     def size(self) -> int | None:
-        """About how many bytes of text both splits hold, where that is known at once; for estimates of time and space."""
+        """About how many bytes of text both splits hold, where that is known at once; for estimates."""
         return None

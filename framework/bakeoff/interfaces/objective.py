@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
 
+from bakeoff.interfaces.backbone import Backbone
 from bakeoff.interfaces.component import Component
+from bakeoff.interfaces.head import Head
 
 #: name -> (sum over tokens, their weight); the trainer divides once, by the weight over the whole step, and adds the
 #: terms up. A coefficient is part of the sum.
@@ -16,6 +18,13 @@ Terms = dict[str, tuple[Tensor, Tensor]]
 
 #: name -> an additive tensor; "nats" (negative log-likelihood, detached) and "tokens" are always there.
 Statistics = dict[str, Tensor]
+
+
+class Model(Protocol):
+    """What an objective trains."""
+
+    backbone: Backbone
+    head: Head
 
 
 class TokenLosses(NamedTuple):
@@ -40,9 +49,9 @@ class Objective(nn.Module, Component):
         """How many tokens of raw text a training sequence of `length` inputs takes."""
 
     @abstractmethod
-    def forward(self, model: nn.Module, batch: Mapping[str, Tensor | None]) -> tuple[Terms, Statistics]:
+    def forward(self, model: Model, batch: Mapping[str, Tensor | None]) -> tuple[Terms, Statistics]:
         """`(terms, statistics)` of a batch, under gradients or not."""
 
     @abstractmethod
-    def token_losses(self, model: nn.Module, batch: Mapping[str, Tensor | None]) -> TokenLosses:
+    def token_losses(self, model: Model, batch: Mapping[str, Tensor | None]) -> TokenLosses:
         """Cost of each target without penalties, for evaluation."""

@@ -69,7 +69,7 @@ class StatefulPart(Part):
         )
 
     def naive(self, x: Tensor, sequence: Sequence, state: Any = None) -> Any:
-        """The same call by the plainest formula, such as a loop over tokens; by default `forward`, where none is plainer.
+        """The same call by the plainest formula, such as a loop over tokens; by default `forward` itself.
 
         The conformance kit compares the two (law 6) and counts this one's products (law 8).
         """

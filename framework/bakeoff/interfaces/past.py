@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Entries(NamedTuple):
     """Places of a sequence, (B or 1, S) each; `documents` and `real` may be None (one document, all real)."""
 
-    index: Tensor
+    index: Tensor  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     positions: Tensor
     documents: Tensor | None
     real: Tensor | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,7 +53,7 @@ def evaluate_bits(
     return result
 
 
-def _sums(model: nn.Module, objective: Objective, batch: Mapping[str, Tensor | None], table: Tensor | None) -> Tensor:
+def _sums(model: Any, objective: Objective, batch: Mapping[str, Tensor | None], table: Tensor | None) -> Tensor:
     """Nats, count and bytes of the real targets of one batch, (3,) double."""
     losses = objective.token_losses(model, batch)
     real = losses.weights != 0

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from bakeoff.interfaces.objective import Objective, Statistics, Terms, TokenLosses
+from bakeoff.interfaces.objective import Model, Objective, Statistics, Terms, TokenLosses
 from bakeoff.interfaces.sequence import Sequence
 
 
@@ -44,7 +44,7 @@ class Causal(Objective):
         """One more than there are inputs."""
         return length + 1
 
-    def forward(self, model: nn.Module, batch: Mapping[str, Tensor | None]) -> tuple[Terms, Statistics]:
+    def forward(self, model: Model, batch: Mapping[str, Tensor | None]) -> tuple[Terms, Statistics]:
         """Term "loss" (penalties included) and one term for each auxiliary loss of the layers."""
         shifted = self._shift(batch)
         result = model.backbone(shifted.sequence)
@@ -63,7 +63,7 @@ class Causal(Objective):
         statistics |= {f"aux.{name}": value.detach() for name, value in result.aux.items()}
         return terms, statistics
 
-    def token_losses(self, model: nn.Module, batch: Mapping[str, Tensor | None]) -> TokenLosses:
+    def token_losses(self, model: Model, batch: Mapping[str, Tensor | None]) -> TokenLosses:
         """Nats of each next token."""
         shifted = self._shift(batch)
         nats = model.head(model.backbone(shifted.sequence).y, shifted.targets, reduce="none")

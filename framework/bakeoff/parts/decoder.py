@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -114,7 +114,7 @@ class Decoder(Backbone):
     @property
     def embedding(self) -> nn.Parameter:
         """The (V, D) input embedding."""
-        return self.embed.weight
+        return cast(nn.Parameter, self.embed.weight)
 
     @property
     def layers(self) -> nn.ModuleList:
@@ -124,7 +124,7 @@ class Decoder(Backbone):
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]
         """What all blocks can do."""
-        first, *others = (block.capabilities for block in self.blocks)  # type: ignore[union-attr]
+        first, *others = (block.capabilities for block in self._each())
         return first.meet(*others)
 
     def forward(self, sequence: Sequence, state: DecoderState | None = None) -> Result:
@@ -157,26 +157,29 @@ class Decoder(Backbone):
         device: torch.device | str | None = None,
     ) -> DecoderState:
         """The empty states of all layers, and a past of no tokens."""
-        layers = tuple(block.empty_state(batch, max_length, dtype, device) for block in self.blocks)  # type: ignore[operator]
+        layers = tuple(block.empty_state(batch, max_length, dtype, device) for block in self._each())
         return DecoderState(layers, Past(batch, max_length, device))
 
     def flops(self, queries: int, keys: int) -> int:
         """The blocks' work; looking up an embedding is none."""
-        return sum(block.flops(queries, keys) for block in self.blocks)  # type: ignore[operator]
+        return sum(block.flops(queries, keys) for block in self._each())
 
     def layer_losses(self, aux: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Auxiliary losses, each averaged over the layers that report it."""
         reported: dict[str, list[Tensor]] = {}
-        for i, block in enumerate(self.blocks):
+        for i, block in enumerate(self._each()):
             own = {key.partition(".")[2]: value for key, value in aux.items() if key.startswith(f"{i}.")}
             if own:
-                for name, loss in block.finish_aux(own)[0].items():  # type: ignore[operator]
+                for name, loss in block.finish_aux(own)[0].items():
                     reported.setdefault(name, []).append(loss)
         return {name: torch.stack(losses).mean() for name, losses in reported.items()}
 
     def after_step(self, aux: Mapping[str, Tensor]) -> None:
         """Show each block the statistics of a whole optimizer step, from the sums of its `aux`."""
-        for i, block in enumerate(self.blocks):
+        for i, block in enumerate(self._each()):
             own = {key.partition(".")[2]: value for key, value in aux.items() if key.startswith(f"{i}.")}
             if own:
-                block.after_step(block.finish_aux(own)[1])  # type: ignore[operator]
+                block.after_step(block.finish_aux(own)[1])
+
+    def _each(self) -> list[Block]:
+        return cast(list[Block], list(self.blocks))

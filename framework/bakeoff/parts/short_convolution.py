@@ -64,6 +64,7 @@ class ShortConvolution(StatefulPart):
         if sequence.real is not None:
             x = x * sequence.real[:, :, None].to(x.dtype)
         weight, bias = self.weight.to(x.dtype), None if self.bias is None else self.bias.to(x.dtype)
+        after: Tensor | None
         if state is not None and sequence.length == 1 and sequence.real is None:
             y, after = convolution_step(x, weight, bias, state, sequence.segments)
         else:

@@ -41,7 +41,7 @@ class Vocabulary(Head):
         """Share the input embedding as W."""
         self.projection.weight = embedding
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         hidden: Tensor,
         targets: Tensor | None = None,

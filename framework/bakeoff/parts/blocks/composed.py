@@ -74,6 +74,11 @@ class ComposedBlock(Block):
             {"mixer": None, "feed_forward": {"use": "mlp"}},
         ]
 
+    @staticmethod
+    def norm_of(part: StatefulPart | None, norm: NormFactory, context: LayerContext) -> nn.Module:
+        """The norm of a part's branch, or nothing where the part is null."""
+        return nn.Identity() if part is None else norm(context)
+
     @property
     def inner(self) -> dict[str, StatefulPart]:
         """The parts that are there, by name."""

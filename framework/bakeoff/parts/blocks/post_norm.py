@@ -29,8 +29,8 @@ class PostNorm(ComposedBlock):
         dropout: float = 0.0,
     ):
         super().__init__(context, mixer=mixer, feed_forward=feed_forward, dropout=dropout)
-        self.mixer_norm = None if self.mixer is None else norm(context)
-        self.feed_forward_norm = None if self.feed_forward is None else norm(context)
+        self.mixer_norm = self.norm_of(self.mixer, norm, context)
+        self.feed_forward_norm = self.norm_of(self.feed_forward, norm, context)
 
     def forward(self, x: Tensor, sequence: Sequence, state: Any = None) -> Result:
         """(B, T, D) -> (B, T, D)."""
