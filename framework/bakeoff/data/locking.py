@@ -22,4 +22,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
         except BlockingIOError:
             say(f"another process is preparing {what}; waiting for it ({path})")
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)  # a forked process may hold a copy of the open file

@@ -67,13 +67,24 @@ class SplitWriter:
     """Appends documents to the files of one split, from where the journal says that it stands."""
 
     def __init__(self, folder: Path, split: str, tokenizer: Tokenizer, journal: Journal):
-        self.position = journal.position(split)
         self._split, self._journal, self._tokenizer = split, journal, tokenizer
         self._ids = id_type(tokenizer.vocab_size)
         self._end = np.array([tokenizer.end], dtype=self._ids)
-        self._tokens = _opened(folder / f"{split}.tokens", self.position.tokens * self._ids.itemsize)
-        self._ends = _opened(folder / f"{split}.ends", self.position.documents * ENDS.itemsize)
+        tokens, ends = folder / f"{split}.tokens", folder / f"{split}.ends"
+        self.position = journal.position(split)
+        if _size(tokens) < self._bytes_of_tokens or _size(ends) < self._bytes_of_ends:
+            self.position = Position()  # the disk has lost what the journal says was settled
+        self._tokens = _opened(tokens, self._bytes_of_tokens)
+        self._ends = _opened(ends, self._bytes_of_ends)
         self._unsettled = 0
+
+    @property
+    def _bytes_of_tokens(self) -> int:
+        return self.position.tokens * self._ids.itemsize
+
+    @property
+    def _bytes_of_ends(self) -> int:
+        return self.position.documents * ENDS.itemsize
 
     def append(self, texts: list[str], threads: int) -> int:
         """Write some documents; returns their bytes of text."""
@@ -168,6 +179,10 @@ def batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:
 def threads() -> int:
     """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _opened(path: Path, size: int) -> BinaryIO:
