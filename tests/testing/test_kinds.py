@@ -235,9 +235,9 @@ class NoExamples(Mean):
         (
             SharesRandomness,
             "choice",
-            "B=4, uniform different in each row: row 1 alone gets another id than in the batch",
+            "B=4, uniform different in each row: row 1 alone gets another id",
         ),
-        (SecondBest, "choice", "B=1: all mass is on token 0, but token 1 is chosen"),
+        (SecondBest, "choice", "B=1: all mass is on token 0, but token"),
         (Draws, "choice", "asked again with the same randomness, other ids are chosen"),
         (OneMore, "choice", "B=4, uniform=0: ids [11, 9, 6, 6] are not all from 0 to 10"),
         (Negative, "factor", "factor(6, 10) is -0.19"),

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounter
 
 from bakeoff.testing.law import Broken, NotApplicable, NotClaimed, sequence_law
-from bakeoff.testing.subject import Subject
+from bakeoff.testing.subject import Subject, fixed_noise
 
 _LENGTHS = (5, 8, 13, 16, 21)
 _GRAPHS = 2
@@ -27,8 +27,9 @@ def compiling(subject: Subject) -> None:
         for T in _LENGTHS:
             batch = subject.batch(2, T)
             sequence = subject.sequence(batch).prepare(subject.needs)
-            got: Tensor = compiled(batch.x, sequence).y
-            place = subject.apart(subject.call(batch.x, sequence).y, got)
+            with fixed_noise(subject.seed):
+                got: Tensor = compiled(batch.x, sequence).y
+            place = subject.apart(subject.run(batch).y, got)
             if place is not None:
                 raise Broken(f"training, T={T}: compiled, output {place.t} differs by {place.by}")
     torch._dynamo.reset()
