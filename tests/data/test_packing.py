@@ -1,3 +1,4 @@
+import pickle
 import random
 from collections.abc import Callable
 
@@ -126,6 +127,21 @@ def test_what_is_dropped_is_logged(make: Callable[..., Data], caplog: pytest.Log
     with caplog.at_level("INFO"):
         make(["x" * 20]).training(tokens_wanted=9, seed=0)
     assert "2 rows of 9 tokens; 4 of 21 tokens at the end fill no row" in caplog.text
+
+
+def test_a_step_that_is_larger_than_the_split_is_told(
+    make: Callable[..., Data], caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = next(iter(make(["x" * 30]).training(tokens_wanted=9, seed=0)))
+    assert batch["tokens"].shape == (8, 9)
+    assert "takes 8 rows, but the train split has 3" in caplog.text
+
+
+def test_a_store_goes_to_another_process_by_its_place(make: Callable[..., Data]) -> None:
+    store = make(["x" * 10_000]).store("train")
+    sent = pickle.dumps(store)
+    assert len(sent) < 1000
+    assert pickle.loads(sent).tokens.tolist() == store.tokens.tolist()
 
 
 def test_random_documents_come_back_whole(make: Callable[..., Data]) -> None:

@@ -141,6 +141,11 @@ class Data:
             "train: %d rows of %d tokens; %d of %d tokens at the end fill no row and are left out",
             windows.whole, tokens_wanted, windows.dropped, windows.tokens,
         )  # fmt: skip
+        if windows.whole < self.global_batch:
+            logger.warning(
+                "an optimizer step takes %d rows, but the train split has %d: a step sees some of them more than once",
+                self.global_batch, windows.whole,
+            )  # fmt: skip
         batches = MicroBatches(
             windows=windows.whole,
             seed=seed,
