@@ -3,7 +3,7 @@
 import pytest
 from bakeoff.errors import RecipeError
 from bakeoff.recipe import recipe
-from bakeoff.recipe.layers import shipped
+from bakeoff.recipe.files import shipped
 
 MIXER = "model.blocks.layer.mixer"
 

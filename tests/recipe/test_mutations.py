@@ -106,12 +106,12 @@ def test_any_change_of_a_comparison_is_taken_or_told(small):
         "executor": {"use": "local", "slots": 1},
     }
     comparison(tree)
-    for _ in range(60):
+    for _ in range(40):
         other = copy.deepcopy(tree)
         path = draw.choice(places(tree))
         at(other, path[:-1])[path[-1]] = copy.deepcopy(draw.choice(VALUES))
         assert told(lambda other=other: comparison(other)) != ""
-    for _ in range(20):
+    for _ in range(10):
         other = copy.deepcopy(tree)
         key = draw.choice([key for key in other if key != "arms"])
         other[misspelt(draw, key)] = other.pop(key)

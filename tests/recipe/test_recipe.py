@@ -13,7 +13,7 @@ from bakeoff import register
 from bakeoff.errors import CapabilityError, RecipeError
 from bakeoff.interfaces import Result, SequenceMixer
 from bakeoff.recipe import recipe
-from bakeoff.recipe.layers import shipped
+from bakeoff.recipe.files import shipped
 
 MODELS = sorted(path.relative_to(shipped()).as_posix() for path in (shipped() / "models").glob("*.yaml"))
 
@@ -122,6 +122,16 @@ def described(made):
     with torch.device("meta"):
         model = made.build("model", vocab_size=8)
     return repr(model), {name: value.shape for name, value in model.state_dict().items()}
+
+
+def test_a_package_that_a_saved_recipe_needs_is_named_with_its_pip_line(small):
+    saved = recipe(small).saved()
+    saved["versions"]["bakeoff-elsewhere"] = "1.2"
+    saved["model"]["init_args"]["blocks"]["layer"]["init_args"]["mixer"] = {"class_path": "bakeoff_elsewhere.Idea"}
+    with pytest.raises(RecipeError) as error:
+        recipe(saved).check()
+    assert "bakeoff_elsewhere.Idea cannot be imported" in str(error.value)
+    assert "pip install 'bakeoff-elsewhere==1.2'" in str(error.value)
 
 
 def round_trip(made):

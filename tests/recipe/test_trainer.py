@@ -111,6 +111,15 @@ def test_what_a_foreign_class_takes_by_its_kwargs_is_said_apart(extended):
     assert recipe(made.saved()).full["trainer"] == made.full["trainer"]
 
 
+def test_what_kwargs_are_passed_on_to_is_known(extended):
+    node = "{class_path: lightning.pytorch.strategies.DDPStrategy, init_args: {find_unused_parameters: true}}"
+    made = extended(f"trainer: {{strategy: {node}}}\n")
+    assert made.build("trainer")["strategy"]._ddp_kwargs == {"find_unused_parameters": True}
+    assert recipe(made.saved()).full == made.full
+    with pytest.raises(RecipeError, match="did you mean 'find_unused_parameters'"):
+        made.override(["trainer.strategy.find_unused_parametres=true"]).check()
+
+
 def test_half_precision_on_a_cpu_and_with_fused_clipping_is_refused(small):
     half = recipe(small, ["trainer.precision=16-mixed"])
     with pytest.raises(RecipeError, match="would silently run as bf16-mixed"):

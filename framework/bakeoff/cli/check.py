@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.interfaces.command import Command
@@ -32,43 +35,43 @@ class Check(Command):
         if is_comparison(arguments.recipe):
             compared = comparison(arguments.recipe, arguments.overrides)
             print(f"{compared.name}: a comparison of {len(compared.arms)} arms, {len(compared.seeds)} seeds each")
-            recipes, indent = compared.arms, "  "
+            recipes = compared.arms
         else:
             one = recipe(arguments.recipe, arguments.overrides).check()
-            recipes, indent = {one.name: one}, ""
+            recipes = {one.name: one}
+        import torch
+
+        torch.set_num_threads(1)  # the layers under test are small, and memory is planned beside them
+        models = {name: each.demands() for name, each in recipes.items()}
+        planned = _beside([partial(memory, each) for each in recipes.values()])
         known: dict[Any, Any] = {}
         for name, each in recipes.items():
-            print(f"{indent}{name}  {each.hash()}", flush=True)
-            for title, found in checks(each, known):
-                print(f"{indent}  {title:<13} {found}", flush=True)
+            print(f"{name}  {each.hash()}", flush=True)
+            print(f"  schema        ok: {', '.join(each.components())}")
+            print("  capabilities  ok")
+            print(f"  laws          {laws(name, models[name], known)}")
+            print(f"  memory        {next(planned)}", flush=True)
         return 0
 
 
-def checks(recipe: Recipe, known: dict[Any, Any]) -> Iterator[tuple[str, str]]:
-    """`(what was checked, what was found)`; `known` holds the laws of layers that were checked before.
+def laws(name: str, model: Any, known: dict[Any, Any]) -> str:
+    """Which laws the layers of a model keep; `known` holds findings of layers that were checked before.
 
-    Raises `UserError` at the first that does not hold.
+    Raises `UserError` if one is broken.
     """
-    yield "schema", f"ok: {', '.join(recipe.components())}"
-    model = recipe.demands()
-    yield "capabilities", "ok"
-    yield "laws", _laws(recipe, model, known)
-    yield "memory", _memory(recipe)
-
-
-def _laws(recipe: Recipe, model: Any, known: dict[Any, Any]) -> str:
     from bakeoff.errors import UserError
     from bakeoff.testing import check_model
 
     report = check_model(model, laws=LAWS, known=known)
     if not report.ok:
-        raise UserError(f"{recipe.name}: {report}")
+        raise UserError(f"{name}: {report}")
     kept = sorted({f"{finding.number} {finding.law}" for finding in report.findings if finding.status == "passed"})
     unclaimed = sorted({finding.law for finding in report.findings if finding.status == "not claimed"})
     return f"ok: {', '.join(kept)}" + (f"; not claimed: {', '.join(unclaimed)}" if unclaimed else "")
 
 
-def _memory(recipe: Recipe) -> str:
+def memory(recipe: Recipe) -> str:
+    """What a training step takes on each device, or why that is not known."""
     from bakeoff.compare.words import size
     from bakeoff.evaluate.planning import plan_recipe
 
@@ -78,3 +81,30 @@ def _memory(recipe: Recipe) -> str:
     parts = ("parameters", "gradients", "optimizer", "activations")
     shares = ", ".join(f"{part} {size(getattr(planned.memory, part))}" for part in parts)
     return f"{size(planned.memory.peak)} in training, {planned.rows} rows at a time ({shares})"
+
+
+def _beside(work: list[Callable[[], str]]) -> Iterator[str]:
+    """What each piece of work gives, in order; done in a process beside this one where the system can fork."""
+    if "fork" not in multiprocessing.get_all_start_methods() or sys.platform == "darwin":
+        return (piece() for piece in work)
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+    process = context.Process(target=_send, args=(work, send), daemon=True)
+    process.start()
+    send.close()
+    return (_received(receive) for _ in work)
+
+
+def _send(work: list[Callable[[], str]], to: Any) -> None:
+    for piece in work:
+        try:
+            to.send(piece())
+        except Exception as error:
+            to.send(error)
+
+
+def _received(receive: Any) -> str:
+    found = receive.recv()
+    if isinstance(found, Exception):
+        raise found
+    return found

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import RecipeError
-from bakeoff.recipe.layers import Tree, overrides
+from bakeoff.recipe.layers import Tree
+from bakeoff.recipe.overriding import overrides
 from bakeoff.recipe.reading import Layer, join
 from bakeoff.recipe.schema import DEFAULTS, SECTIONS
 from bakeoff.recipe.single import Recipe, gathered

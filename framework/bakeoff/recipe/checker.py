@@ -91,10 +91,12 @@ class Checker:
         self.valid[path] = list(known)
         extra = {}
         for key, item in given.items():
-            if key == "dict_kwargs" and signature.open and isinstance(item, Mapping):
+            if key in signature.further:
+                extra[key] = item
+            elif key == "dict_kwargs" and signature.open and isinstance(item, Mapping):
                 extra[key] = dict(item)
             elif key not in known:
-                hint = near(key, known)
+                hint = near(key, [*known, *signature.further])
                 more = "; what its **kwargs take goes into dict_kwargs" if signature.open and not hint else ""
                 self.slip(join(path, key), f"{owner} has no argument '{key}'{hint}{more}", None if hint else key)
         checked = {}
@@ -187,7 +189,7 @@ class Checker:
         value = as_node(parameter.default)
         trial = Checker(fill=True)
         result = trial.value(value, parameter.annotation, path)
-        if trial.slips:
+        if trial.slips or not _writable(result):
             return {}
         self._adopt(trial)
         return {parameter.name: result}
@@ -217,6 +219,15 @@ def import_class(class_path: str) -> type:
     if not isinstance(found, type):
         raise RegistryError(f"{class_path} is no class")
     return found
+
+
+def _writable(value: Any) -> bool:
+    """Whether YAML can hold a value."""
+    if isinstance(value, dict):
+        return all(_writable(item) for item in value.values())
+    if isinstance(value, list):
+        return all(_writable(item) for item in value)
+    return value is None or type(value) in (bool, int, float, str)
 
 
 def _has_shape(value: Any, annotation: Any) -> bool:

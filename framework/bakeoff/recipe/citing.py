@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import RecipeError, RegistryError
 from bakeoff.recipe.comparing import comparison, is_comparison
-from bakeoff.recipe.layers import locate
+from bakeoff.recipe.files import locate
 from bakeoff.recipe.node import shorten
 from bakeoff.recipe.reading import read
 from bakeoff.recipe.single import recipe

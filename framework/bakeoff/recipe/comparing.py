@@ -12,8 +12,10 @@ from bakeoff.errors import RecipeError
 from bakeoff.recipe.arms import Changes, arm_recipes, base_recipe, sort_changes
 from bakeoff.recipe.checker import Checker
 from bakeoff.recipe.factory import make
-from bakeoff.recipe.layers import Tree, absolute_scripts, check_keys, locate
+from bakeoff.recipe.files import absolute_scripts, locate
+from bakeoff.recipe.layers import Tree
 from bakeoff.recipe.node import short_path, shorten
+from bakeoff.recipe.places import check_keys
 from bakeoff.recipe.reading import Layer, read
 from bakeoff.recipe.schema import load
 from bakeoff.recipe.signature import Parameter, Signature

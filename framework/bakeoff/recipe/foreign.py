@@ -1,4 +1,4 @@
-"""What jsonargparse does: types that are neither plain nor parts (paths, durations, enums, callables by name)."""
+"""What jsonargparse does: types that are neither plain nor parts (paths, durations, enums), and what `**kwargs` are."""
 
 from __future__ import annotations
 
@@ -15,6 +15,17 @@ def converted(annotation: Any, value: Any) -> Any:
     """The typed value that a checked one stands for, such as a `timedelta` for `00:12:00:00`."""
     parsed = _parse(value, annotation)
     return value if parsed is _REFUSED else parsed
+
+
+def followed(cls: type) -> list[str]:
+    """Names that the constructor takes, those of its `**kwargs` among them as far as its source says where they go."""
+    from jsonargparse import ArgumentParser
+
+    try:
+        listed = ArgumentParser(exit_on_error=False).add_class_arguments(cls, "cls", fail_untyped=False)
+    except (TypeError, ValueError, AttributeError):
+        return []
+    return [name.removeprefix("cls.") for name in listed]
 
 
 _REFUSED = object()

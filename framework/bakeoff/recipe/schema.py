@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from bakeoff.recipe.checker import Checker
@@ -44,11 +45,26 @@ def load(target: str) -> Any:
 def check_sections(values: Mapping[str, Any], checker: Checker) -> dict[str, Any]:
     """The sections as their classes take them, in order; slips go to the checker."""
     checker.valid[""] = list(SECTIONS)
+    checker.value(values.get("versions", {}), dict[str, str], "versions")
+    _installed(checker, values.get("versions"))
     for key in values:
         if key not in SECTIONS and key != "versions":
             hint = near(key, SECTIONS)
             checker.slip(key, f"a recipe has no section '{key}'{hint}", None if hint else key)
     return {key: check(checker, values[key], key) for key, check in SECTIONS.items() if key in values}
+
+
+def _installed(checker: Checker, versions: Any) -> None:
+    """Packages that a recipe was saved with and that are not here are a slip: parts of theirs may be missing."""
+    for package, release in versions.items() if isinstance(versions, Mapping) else ():
+        try:
+            package == "python" or version(package)
+        except PackageNotFoundError:
+            checker.slip(
+                f"versions.{package}",
+                f"the recipe was saved with {package} {release}, which is not installed; "
+                f"install it with: pip install '{package}=={release}'",
+            )
 
 
 def model_arguments(backbone: type) -> tuple[Signature, set[str]]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from bakeoff.recipe.foreign import followed
+
 #: Stands for "no default".
 REQUIRED: Any = inspect.Parameter.empty
 
@@ -30,28 +32,34 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Signature:
-    """The arguments of a class by name, in order; `open` where a `**kwargs` takes others that no base class names."""
+    """The arguments of a class by name, in order.
+
+    `open` says that a `**kwargs` takes others that no base class names; `further` are those of them that are known by
+    name only, from what the class does with its `**kwargs`.
+    """
 
     parameters: dict[str, Parameter]
     open: bool = False
+    further: tuple[str, ...] = ()
 
 
 @cache
 def signature_of(cls: type, positional: int = 0) -> Signature:
     """What `cls` takes beyond its first `positional` arguments; a `**kwargs` is followed up the base classes."""
     found: dict[str, Parameter] = {}
+    takes_more = False
     open_ended = True
-    for owner in cls.__mro__:
+    for owner in cls.__mro__[:-1]:
+        if "__init__" not in owner.__dict__:
+            continue
+        own, open_ended = _own(owner.__dict__["__init__"], positional)
+        found |= {name: parameter for name, parameter in own.items() if name not in found}
+        takes_more = takes_more or open_ended
         if not open_ended:
             break
-        init = owner.__dict__.get("__init__")
-        if init is None or init is object.__init__:
-            continue
-        own, open_ended = _own(init, positional)
-        found = {**found, **{name: p for name, p in own.items() if name not in found}}
-    else:
-        open_ended = open_ended and any("__init__" in owner.__dict__ for owner in cls.__mro__[:-1])
-    return Signature(found, open_ended)
+    listed = inspect.signature(cls).parameters if takes_more else {}
+    further = tuple(name for name in followed(cls) if name not in (*found, *listed)) if takes_more else ()
+    return Signature(found, takes_more and (open_ended or bool(further)), further)
 
 
 def _own(init: Any, positional: int) -> tuple[dict[str, Parameter], bool]:

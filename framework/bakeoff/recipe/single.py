@@ -12,8 +12,11 @@ from bakeoff.errors import RecipeError
 from bakeoff.recipe import saving, scripts
 from bakeoff.recipe.checker import Checker
 from bakeoff.recipe.factory import Factory, make
-from bakeoff.recipe.layers import Tree, check_keys, expand, locate, overrides, place_of, stack
+from bakeoff.recipe.files import expand, locate, stack
+from bakeoff.recipe.layers import Tree
 from bakeoff.recipe.node import short_path
+from bakeoff.recipe.overriding import overrides
+from bakeoff.recipe.places import check_keys, place_of
 from bakeoff.recipe.reading import Layer
 from bakeoff.recipe.schema import DEFAULTS, SEEDS, check_sections, load, model_arguments
 from bakeoff.recipe.slips import lines, report

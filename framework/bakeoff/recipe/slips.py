@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bakeoff.errors import RecipeError
-from bakeoff.recipe.layers import place_of
+from bakeoff.recipe.places import place_of
 
 
 @dataclass(frozen=True)
