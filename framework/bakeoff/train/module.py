@@ -17,7 +17,7 @@ from bakeoff.train.failures import check_finite
 from bakeoff.train.optimizers import build_optimizer, set_rates
 from bakeoff.train.randomness import mix, seed_device
 from bakeoff.train.resume import set_counters
-from bakeoff.train.sums import StepSums
+from bakeoff.train.sums import StepSums, Totals
 from bakeoff.train.trainer import check_optimizer
 
 
@@ -31,9 +31,9 @@ class Clock:
 class LastStep:
     """What the latest optimizer step was, in plain numbers."""
 
-    def __init__(self, means: dict[str, float], nats: float, tokens: float, norm: float, factor: float, stop: bool):
+    def __init__(self, means: dict[str, float], nats: float, tokens: float, norm: float, stop: bool):
         self.means, self.nats, self.tokens = means, nats, tokens
-        self.norm, self.factor, self.stop = norm, factor, stop
+        self.norm, self.stop = norm, stop
 
 
 class TrainingModule(pl.LightningModule):
@@ -52,6 +52,8 @@ class TrainingModule(pl.LightningModule):
     clock : where the run stands.
     wants_stop : whether this process was asked to stop; ranks agree on it once a step.
     """
+
+    totals: Totals
 
     def __init__(
         self,
@@ -73,11 +75,12 @@ class TrainingModule(pl.LightningModule):
         self.seed, self.clock, self.wants_stop = seed, clock, wants_stop
         self.last: LastStep | None = None
         self.trained: list[nn.Parameter] = []
-        self.totals: dict[str, Tensor] = {}
 
     def __setattr__(self, name: str, value: Any) -> None:
         """As in nn.Module, but quick for what is no module: Lightning sets an attribute at every one of its hooks."""
-        if isinstance(value, (nn.Module, nn.Parameter)):
+        if name == "_current_fx_name":
+            self.__dict__[name] = value
+        elif isinstance(value, (nn.Module, nn.Parameter)):
             super().__setattr__(name, value)
         else:
             object.__setattr__(self, name, value)
@@ -140,18 +143,10 @@ class TrainingModule(pl.LightningModule):
             torch.nn.utils.clip_grads_with_norm_(self.trained, gradient_clip_val, norm)
 
     def _read(self, norm: Tensor) -> LastStep:
-        """The step's totals in plain numbers: one transfer from the device."""
-        names = [name for name in self.totals if not name.startswith("aux.")]
-        values = torch.stack([*(self.totals[name].reshape(()) for name in names), norm.to(self.totals[names[0]].dtype)])
-        *numbers, plain_norm = values.tolist()
-        plain = dict(zip(names, numbers, strict=True))
-        means = {
-            name.removeprefix("sum."): value / (plain[f"weight.{name.removeprefix('sum.')}"] or math.inf)
-            for name, value in plain.items()
-            if name.startswith("sum.")
-        }
-        factor = self.schedule.factor(self.clock.step, self.total)
-        return LastStep(means, plain["nats"], plain["tokens"], plain_norm, factor, plain.get("stop", 0.0) > 0)
+        plain, (plain_norm,) = self.totals.numbers(norm)
+        terms = [name.removeprefix("sum.") for name in plain if name.startswith("sum.")]
+        means = {term: plain[f"sum.{term}"] / (plain[f"weight.{term}"] or math.inf) for term in terms}
+        return LastStep(means, plain["nats"], plain["tokens"], plain_norm, plain.get("stop", 0.0) > 0)
 
     def optimizer_step(
         self,
@@ -163,7 +158,11 @@ class TrainingModule(pl.LightningModule):
         """One optimizer step at the schedule's rate; then parts that learn by rule see the step's statistics."""
         set_rates(self.trainer.optimizers[0], self.schedule.factor(self.clock.step, self.total))
         optimizer.step(closure=optimizer_closure)
-        aux = {name.removeprefix("aux."): total for name, total in self.totals.items() if name.startswith("aux.")}
+        aux = {
+            name.removeprefix("aux."): self.totals[name].float()
+            for name in self.totals.places
+            if name.startswith("aux.")
+        }
         if aux:
             with torch.no_grad():
                 self.model.backbone.after_step(aux)  # type: ignore[operator, union-attr]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Items
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,28 @@ from bakeoff.interfaces.objective import Statistics, Terms
 
 #: Adds a vector up over ranks; None where there is one rank.
 AddUp = Callable[[Tensor], Tensor] | None
+
+
+class Totals:
+    """What a step has added up: `sum.TERM`, `weight.TERM` and the statistics by name, in one vector."""
+
+    def __init__(self, vector: Tensor, layout: Items[tuple[str, torch.Size]]):
+        self.vector = vector
+        self.places: dict[str, tuple[int, torch.Size]] = {}
+        start = 0
+        for name, shape in layout:
+            self.places[name] = (start, shape)
+            start += shape.numel()
+
+    def __getitem__(self, name: str) -> Tensor:
+        start, shape = self.places[name]
+        return self.vector[start : start + shape.numel()].view(shape)
+
+    def numbers(self, *more: Tensor) -> tuple[dict[str, float], list[float]]:
+        """The totals of one element, and `more` scalars, in plain numbers: one transfer from the device."""
+        values = torch.cat([self.vector, *(value.reshape(1).to(self.vector) for value in more)]).tolist()
+        plain = {name: values[start] for name, (start, shape) in self.places.items() if shape.numel() == 1}
+        return plain, values[len(values) - len(more) :]
 
 
 class StepSums:
@@ -72,34 +95,33 @@ class StepSums:
             ]
         self.apart = {}
 
-    def finish(self, parameters: Items[nn.Parameter]) -> dict[str, Tensor]:
-        """End the step: add up over ranks, scale all gradients, start anew; returns the step's totals by name.
+    def finish(self, parameters: Items[nn.Parameter]) -> Totals:
+        """End the step: add up over ranks, scale all gradients, start anew; returns what was added up.
 
-        Totals are `sum.TERM`, `weight.TERM` and the statistics. A term whose weight is 0 adds no gradient.
+        A term whose weight is 0 adds no gradient.
         """
         assert self.vector is not None
-        vector = self.vector if self.add_up is None else self.add_up(self.vector)
-        sizes = [shape.numel() for _, shape in self.layout]
-        pieces = zip(self.layout, vector.split(sizes), strict=True)
-        totals = {name: piece.view(shape) for (name, shape), piece in pieces}
-        weights = {name.removeprefix("weight."): total for name, total in totals.items() if name.startswith("weight.")}
-        leading = next(iter(weights.values()))
+        totals = Totals(self.vector if self.add_up is None else self.add_up(self.vector), self.layout)
+        leading = next(name for name in totals.places if name.startswith("weight."))
         gradients = [p.grad for p in parameters if p.grad is not None]
         if gradients:
-            torch._foreach_mul_(gradients, self._scale(leading, self.ranks))
+            torch._foreach_mul_(gradients, self._scale(totals[leading], self.ranks))
         for name, held in self.gradients.items():
-            self._add_apart(parameters, held, self._scale(weights[name], 1))
+            self._add_apart(parameters, held, self._scale(totals[f"weight.{name}"], 1))
         self.vector, self.gradients = None, {}
         return totals
 
-    def _scale(self, weight: Tensor, ranks: int) -> Tensor:
-        """`nominal * ranks / weight`, or 0 where the weight is 0."""
+    def _scale(self, weight: Tensor, ranks: int) -> Any:
+        """`nominal * ranks / weight`, or 0 where that is 0: a number on a CPU, a tensor where reading would wait."""
+        if weight.device.type == "cpu":
+            number = weight.item()
+            return self.nominal * ranks / number if number > 0 else 0.0
         return torch.where(weight > 0, self.nominal * ranks / weight.clamp(min=torch.finfo(torch.float32).tiny), 0.0)
 
-    def _add_apart(self, parameters: Items[nn.Parameter], held: Items[Tensor | None], scale: Tensor) -> None:
+    def _add_apart(self, parameters: Items[nn.Parameter], held: Items[Tensor | None], scale: Any) -> None:
         for parameter, gradient in zip(parameters, held, strict=True):
             if self.add_up is not None:
                 gradient = self.add_up(torch.zeros_like(parameter) if gradient is None else gradient)
             if gradient is not None:
-                scaled = gradient * scale.to(gradient.dtype)
+                scaled = (gradient * scale).to(gradient.dtype)
                 parameter.grad = scaled if parameter.grad is None else parameter.grad + scaled
