@@ -209,11 +209,15 @@ class Subject:
         return pulled(y * outputs[..., None], [x])[0]
 
     def landmarks(self) -> list[int]:
-        """Lengths at which something changes along the sequence, by the parts' attributes, ascending; 4 if none."""
+        """Lengths at which something changes along the sequence, by the parts' attributes, ascending; 4 if none.
+
+        Only those that a sequence of the longest length holds twice, and some tokens more.
+        """
+        longest = min(_LONGEST, (self.place.max_length - 5) // 2)
         found = set()
         for module in self.root.modules():
             for name, value in vars(module).items():
-                if _LENGTHS.search(name) and isinstance(value, int) and 2 <= value <= _LONGEST:
+                if _LENGTHS.search(name) and isinstance(value, int) and 2 <= value <= longest:
                     found.add(value)
         return sorted(found) or [4]
 

@@ -34,7 +34,8 @@ def causality(subject: Subject) -> None:
 def probes(subject: Subject) -> Iterator[tuple[int, int, int]]:
     """Lengths, ragged with respect to every chunk, and tokens on both sides of its borders, of two rows."""
     yield from ((5, t, 2) for t in range(1, 5))
-    for chunk in sorted({*subject.landmarks(), _USUAL_CHUNK}):
+    hidden = {_USUAL_CHUNK} if subject.place.max_length >= _USUAL_CHUNK + 3 else set()
+    for chunk in sorted({*subject.landmarks(), *hidden}):
         T = 2 * chunk + 3 if chunk < 32 else chunk + 3
         yield from ((T, t, 2) for t in sorted({1, chunk - 1, chunk, chunk + 1, T - 1}) if 0 < t < T)
 

@@ -63,21 +63,28 @@ def padding(subject: Subject) -> None:
             hold(mode, partial(slip, subject), _cases(subject), small)
 
 
-def _cases(subject: Subject) -> Iterator[tuple[list[int], int, bool]]:
+def _cases(subject: Subject) -> Iterator[tuple]:
     for left in (True, False):
         yield [3, 5, 1], 1, left
+        if subject.claims.documents:
+            yield [3, 5, 1], 2, left, True
         for c in subject.landmarks():
             yield [c, 2], 3, left
 
 
-def slip(subject: Subject, lengths: list[int], pads: int, left: bool) -> str | None:
-    """How rows of `lengths` real tokens, padded to `pads` over the longest, differ from the rows alone, or None."""
+def slip(subject: Subject, lengths: list[int], pads: int, left: bool, packed: bool = False) -> str | None:
+    """How rows of `lengths` real tokens, padded to `pads` over the longest, differ from the rows alone, or None.
+
+    `packed`: the middle of the padded row is where a second document begins.
+    """
     T = max(lengths) + pads
     counts = torch.tensor(lengths)[:, None]
     real = torch.arange(T) >= T - counts if left else torch.arange(T) < counts
-    batch = replace(subject.batch(len(lengths), T), real=real)
+    documents = (torch.arange(T) >= T // 2).long().expand(len(lengths), T) if packed else None
+    batch = replace(subject.batch(len(lengths), T), real=real, documents=documents)
     shown = lengths[0] if len(lengths) == 1 else lengths
     told = f"{shown} real token{'' if shown == 1 else 's'}, padded on the {'left' if left else 'right'} to T={T}"
+    told += ", two documents" if packed else ""
     alone = [_real_tokens(batch, row) for row in range(len(lengths))]
     with torch.no_grad():
         together = subject.run(batch)
@@ -120,7 +127,7 @@ def _compare(subject: Subject, batch: Batch, alone: list[Batch], together: Run) 
 
 def _continued(subject: Subject, batch: Batch, alone: list[Batch]) -> str | None:
     """Prefill with padding, then two more tokens one by one, against each row alone."""
-    if not subject.claims.state:
+    if not subject.claims.state or batch.documents is not None:
         return None
     B, T = batch.tokens.shape
     more = subject.batch(B, 2)
