@@ -41,13 +41,11 @@ def decays(log_a: Tensor, segments: Tensor | None) -> Decays:
         seen = seen & (segments[..., :, None] == segments[..., None, :])
     seen = seen.to(log_a.dtype)
     total = seen.double() @ log_a.double()  # sums are differenced below, so they are kept wider
-    reach, left, keep = total, total[:, :, -1:] - total, total[:, :, -1]
-    reach, left, keep = (t.clamp(max=0).exp().to(log_a.dtype) for t in (reach, left, keep))
+    reach, left = (t.exp().to(log_a.dtype) for t in (total, total[:, :, -1:] - total))
     if segments is not None:
-        before = torch.nn.functional.pad(segments[:, :-1, -1], (1, 0))[:, :, None]  # the document that enters
-        reach = reach * (segments == before)[..., None]
-        left = left * seen[:, :, -1, :, None]
-        keep = keep * (segments[:, :, -1:] == before)
+        entered = torch.nn.functional.pad(segments[:, :-1, -1], (1, 0))  # the document that the chunk continues
+        reach = torch.where((segments == entered[..., None])[..., None], reach, 0)
+        left = torch.where((segments == segments[:, :, -1:])[..., None], left, 0)
         seen = seen[:, :, None]
     total = total.transpose(2, 3)
     high = total.to(log_a.dtype)
@@ -56,7 +54,7 @@ def decays(log_a: Tensor, segments: Tensor | None) -> Decays:
         low = (total - high).to(high.dtype)
         inner.add_(low[..., :, None]).sub_(low[..., None, :])
     inner.clamp_(max=0).exp_().mul_(seen)
-    return Decays(inner, reach, left, keep, seen)
+    return Decays(inner, reach, left, reach[:, :, -1], seen)
 
 
 class Chunked(torch.autograd.Function):
@@ -186,17 +184,16 @@ def _recur_backward(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Gradients of the leaving states (B, last, H, P, N), of `keep` (B, last, H), and of the first state."""
     m = dentering.shape[1]
-    if not continued:  # the state that enters chunk i + 1 is the one that leaves chunk i; none enters the first
-        dkeep = torch.zeros_like(keep[:, :m])
-        for i in range(m - 1, 0, -1):
-            dkeep[:, i] = (dentering[:, i] * entering[:, i - 1]).sum((-1, -2))
-            dentering[:, i - 1].addcmul_(dentering[:, i], keep[:, i, :, None, None])
-        return dentering, dkeep, None
-    dleaving = torch.empty_like(dentering)
-    dkeep = torch.empty_like(keep[:, :m])
-    held = torch.zeros_like(dentering[:, 0]) if dafter is None else dafter
-    for i in range(m - 1, -1, -1):
-        dleaving[:, i] = held
-        dkeep[:, i] = (held * entering[:, i]).sum((-1, -2))
-        held = torch.addcmul(dentering[:, i], held, keep[:, i, :, None, None])
-    return dleaving, dkeep, held
+    if continued:
+        final = torch.zeros_like(dentering[:, :1]) if dafter is None else dafter[:, None]
+        dleaving = torch.cat([dentering[:, 1:], final], 1)
+    else:  # the state that enters chunk i + 1 is the one that leaves chunk i; none enters the first
+        dleaving = dentering
+    for i in range(m - 1, 0, -1):
+        dleaving[:, i - 1].addcmul_(dleaving[:, i], keep[:, i, :, None, None])
+    if continued:
+        dstate = torch.addcmul(dentering[:, 0], dleaving[:, 0], keep[:, 0, :, None, None])
+        return dleaving, (dleaving * entering).sum((-1, -2)), dstate
+    dkeep = torch.zeros_like(keep[:, :m])
+    dkeep[:, 1:] = (dleaving[:, 1:] * entering[:, :-1]).sum((-1, -2))
+    return dleaving, dkeep, None

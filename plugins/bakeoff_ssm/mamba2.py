@@ -42,7 +42,8 @@ class Mamba2(SequenceMixer):
     head_width : P, channels that share one decay.
     n_groups : G, groups of heads that share B and C, and are normalised together.
     conv_width : taps of the short convolution, the token itself included.
-    chunk : tokens that are computed as one block of masked attention, at most.
+    chunk : tokens that are computed as one block of masked attention, at most; null: the power of two at or below
+        sqrt(P N), where the work inside chunks balances the work on their states.
     dt_min, dt_max : softplus(dt_bias) starts log-uniform between them.
     A_min, A_max : exp(A_log) starts uniform between them.
     bias : whether the projections have one.
@@ -68,7 +69,7 @@ class Mamba2(SequenceMixer):
         head_width: int = 64,
         n_groups: int = 1,
         conv_width: int = 4,
-        chunk: int = 64,
+        chunk: int | None = None,
         dt_min: float = 1e-3,
         dt_max: float = 0.1,
         A_min: float = 1.0,
@@ -79,6 +80,8 @@ class Mamba2(SequenceMixer):
     ):
         super().__init__(context)
         inner = round(expand * context.d_model)
+        if chunk is None:
+            chunk = 2 ** int(math.log2(head_width * state_size) / 2)
         _check(inner, head_width, n_groups, chunk)
         if not (0 < dt_min <= dt_max and 0 < A_min <= A_max):
             raise ValueError(f"dt from {dt_min} to {dt_max} and A from {A_min} to {A_max} are not positive ranges")

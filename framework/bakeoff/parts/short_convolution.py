@@ -187,11 +187,12 @@ class _Taps(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         (grad,) = grads
         x, taps = ctx.saved_tensors
+        W = taps.shape[0]
         dx = grad * taps[-1]
-        dtaps = torch.zeros_like(taps)
-        dtaps[-1] = (x * grad).sum((0, 1))
-        for k in range(1, min(taps.shape[0], x.shape[1])):
+        dtaps = [(x * grad).sum((0, 1))]
+        for k in range(1, min(W, x.shape[1])):
             late = grad[:, k:] if ctx.same is None else grad[:, k:] * ctx.same[k - 1]
             dx[:, :-k].addcmul_(late, taps[-1 - k])
-            dtaps[-1 - k] = (x[:, :-k] * late).sum((0, 1))
-        return dx, dtaps, grad.sum((0, 1)), None
+            dtaps.append((x[:, :-k] * late).sum((0, 1)))
+        unseen = [torch.zeros_like(dtaps[0])] * (W - len(dtaps))
+        return dx, torch.stack([*unseen, *reversed(dtaps)]), grad.sum((0, 1)), None

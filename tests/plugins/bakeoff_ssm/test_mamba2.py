@@ -239,6 +239,11 @@ def test_the_inverse_of_softplus():
     assert mixer.dt_bias.tolist() == pytest.approx([-4.6002] * 16, abs=1e-4)
 
 
+@pytest.mark.parametrize(("head_width", "state_size", "chunk"), [(64, 128, 64), (32, 32, 32), (16, 16, 16), (1, 1, 1)])
+def test_the_chunk_goes_by_the_size_of_a_heads_state(head_width, state_size, chunk):
+    assert Mamba2(context(64), head_width=head_width, state_size=state_size).chunk == chunk
+
+
 def test_decay_rates_steps_skips_norms_and_biases_are_vectors():
     found = roles(build(bias=True))
     vectors = {name for name, role in found.items() if role == "vector"}
