@@ -132,3 +132,25 @@ def test_a_search_that_undoes_the_matching_is_refused(tiny):
     with pytest.raises(UserError, match="d_model 32 arm attention has parameters"):
         planned(tiny, **{"tune": {"model.d_model": [16, 32]}, "match.by": "parameters"})
     assert planned(tiny, **{"tune": {"optimizer.lr": [0.1, 0.2]}, "match.by": "parameters"}).searches
+
+
+def loggers_of(tiny, logger):
+    tiny["base"]["trainer"]["logger"] = logger
+    (first, *_) = runs(planned(tiny, seeds=[0]))
+    return first.name, first.recipe.tree["trainer"]["logger"]
+
+
+def test_loggers_get_the_comparison_as_group_and_the_trial_as_run(tiny):
+    own = "lightning.pytorch.loggers"
+    name, csv = loggers_of(tiny, {"use": f"{own}.CSVLogger", "save_dir": "logs"})
+    assert (csv["name"], csv["version"]) == ("tiny", name)
+    _, (wandb, mlflow) = loggers_of(tiny, [{"use": f"{own}.WandbLogger"}, {"use": f"{own}.MLFlowLogger"}])
+    assert wandb["dict_kwargs"] == {"group": "tiny"}
+    assert (wandb["name"], wandb["id"]) == ("attention, seed 0", name)
+    assert (mlflow["experiment_name"], mlflow["run_name"]) == ("tiny", "attention, seed 0")
+
+
+def test_names_that_a_recipe_gives_its_loggers_are_kept(tiny):
+    logger = {"use": "lightning.pytorch.loggers.CSVLogger", "save_dir": "logs", "name": "mine"}
+    name, csv = loggers_of(tiny, logger)
+    assert (csv["name"], csv["version"]) == ("mine", name)

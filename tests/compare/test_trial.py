@@ -3,8 +3,9 @@ import os
 
 import pytest
 from bakeoff.compare.child import INTERVAL, Throttled, reason_of
+from bakeoff.compare.folders import prepare_folder
 from bakeoff.compare.plan import Plan
-from bakeoff.compare.trial import prepare_folder, run_trial
+from bakeoff.compare.trial import run_trial
 from bakeoff.errors import UserError
 from bakeoff.recipe import comparison
 

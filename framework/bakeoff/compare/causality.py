@@ -6,7 +6,6 @@ from typing import Any
 
 from bakeoff.parts.causal import Causal
 from bakeoff.recipe import Recipe
-from bakeoff.testing import check_model
 
 
 def probe(recipe: Recipe, known: dict[Any, Any]) -> str | None:
@@ -14,6 +13,8 @@ def probe(recipe: Recipe, known: dict[Any, Any]) -> str | None:
 
     `known` holds what was found of layers that arms have in common: give the same dictionary for all arms.
     """
+    from bakeoff.testing import check_model  # slow to import, and not needed where all arms were probed before
+
     model = recipe.demands()
     if isinstance(recipe.build("objective"), Causal) and not model.backbone.capabilities.causal:
         return "its parts disclaim `causal`: in next-token prediction they would see what they are to predict"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from bakeoff.compare.loggers import named_loggers
 from bakeoff.compare.matching import Matched, amount, as_facts, costs_of, match
 from bakeoff.compare.tuning import Point, label, own_seed, points
 from bakeoff.compare.words import percent
@@ -130,7 +131,7 @@ class Plan:
         """The trials of the search, arms side by side; none where there is nothing to choose."""
         if not self.searches:
             return []
-        return [trial(arm, self.tuning_seed, point, "tune", ["validation"]) for point in self.points for arm in arms]
+        return [self._trial(arm, self.tuning_seed, p, "tune", ["validation"]) for p in self.points for arm in arms]
 
     def runs(self, chosen: dict[str, Point]) -> list[Trial]:
         """The reported trials of the arms that have a point, seed by seed.
@@ -141,7 +142,10 @@ class Plan:
         arms = [arm for arm in self.arms if arm.name in chosen]
         turned = (arms[i % len(arms) :] + arms[: i % len(arms)] for i in range(len(self.spec.seeds)) if arms)
         pairs = zip(self.spec.seeds, turned, strict=False)
-        return [trial(arm, seed, chosen[arm.name], "run", measures) for seed, order in pairs for arm in order]
+        return [self._trial(arm, seed, chosen[arm.name], "run", measures) for seed, order in pairs for arm in order]
+
+    def _trial(self, arm: ArmPlan, seed: int, point: Point, stage: str, measures: list[str]) -> Trial:
+        return trial(arm, seed, point, stage, measures, self.spec.name)
 
     def flops(self) -> Iterator[tuple[ArmPlan, float | None]]:
         """Operations of all trials of each arm."""
@@ -186,12 +190,15 @@ class _Texts:
         return self.known[key]
 
 
-def trial(arm: ArmPlan, seed: int, point: Point, stage: str, measures: Iterable[str]) -> Trial:
-    """A trial, named after its arm, its seed and a hash of all that decides its result."""
-    recipe = arm.recipe.override(point, "tune").override({"seed": seed}, "seeds").named(f"{arm.name}, seed {seed}")
-    key = digest([recipe.hash(), list(measures), arm.text.fingerprint])
-    plain = re.sub(r"[^\w.-]+", "_", arm.name)
-    return Trial(f"{plain}-seed{seed}-{key[:8]}", arm, seed, point, stage, recipe, tuple(measures))
+def trial(arm: ArmPlan, seed: int, point: Point, stage: str, measures: Iterable[str], group: str) -> Trial:
+    """A trial of comparison `group`, named after its arm, its seed and a hash of all that decides its result."""
+    title = f"{arm.name}, seed {seed}"
+    recipe = arm.recipe.override(point, "tune").override({"seed": seed}, "seeds").named(title)
+    unlogged = recipe.override({"trainer.logger": None})
+    key = digest([unlogged.hash(), list(measures), arm.text.fingerprint])
+    name = f"{plain(arm.name)}-seed{seed}-{key[:8]}"
+    recipe = recipe.override(named_loggers(recipe, group, title, name), "comparison")
+    return Trial(name, arm, seed, point, stage, recipe, tuple(measures))
 
 
 def comparison_hash(spec: Comparison) -> str:
@@ -203,10 +210,15 @@ def comparison_hash(spec: Comparison) -> str:
 
 def check_names(spec: Comparison) -> None:
     """Raise `UserError` if two arms would share a folder."""
-    plain = [re.sub(r"[^\w.-]+", "_", name).lower() for name in spec.arms]
-    doubled = sorted({name for name, folder in zip(spec.arms, plain, strict=True) if plain.count(folder) > 1})
+    folders = [plain(name).lower() for name in spec.arms]
+    doubled = sorted({name for name, folder in zip(spec.arms, folders, strict=True) if folders.count(folder) > 1})
     if doubled:
         raise UserError(f"arms {', '.join(doubled)}: their names are the same but for signs or case; rename one")
+
+
+def plain(name: str) -> str:
+    """A name as part of a path."""
+    return re.sub(r"[^\w.-]+", "_", name)
 
 
 def digest(content: Any) -> str:

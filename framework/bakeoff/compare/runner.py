@@ -15,10 +15,10 @@ from bakeoff.compare import report, table
 from bakeoff.compare.announcing import announce
 from bakeoff.compare.causality import probe
 from bakeoff.compare.compared import Compared
+from bakeoff.compare.folders import prepare_folder
 from bakeoff.compare.plan import ArmPlan, Plan, Trial, check_names, comparison_hash
 from bakeoff.compare.results import BITS, Results
 from bakeoff.compare.store import Record, Store, only_one
-from bakeoff.compare.trial import prepare_folder
 from bakeoff.compare.tuning import Point, choose
 from bakeoff.compare.watching import watch
 from bakeoff.compare.words import plural

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bakeoff.compare.plan import Trial, digest
+from bakeoff.compare.plan import digest
 from bakeoff.errors import CapabilityError, UserError
 from bakeoff.evaluate import Measured, measure
 from bakeoff.parts.files import read_json, write_json
@@ -16,19 +16,9 @@ from bakeoff.recipe import recipe as read_recipe
 from bakeoff.train.fitting import fit
 from bakeoff.train.folder import RunFolder
 from bakeoff.train.provenance import code_of, machine
-from bakeoff.train.records import write_recipe
 
 #: Columns of a run's curve that the report draws.
 DRAWN = ("step", "tokens", "flops", "seconds", "loss", "bits_per_byte", "nats_per_token")
-
-
-def prepare_folder(trial: Trial, folder: Path) -> Path:
-    """Write what the trial's process reads; a folder that was begun is left as it is."""
-    run = RunFolder(folder / "run")
-    if not (folder / "trial.json").exists():
-        write_recipe(run, trial.recipe)
-        write_json(folder / "trial.json", {"arm": trial.arm.name, "seed": trial.seed, "measures": list(trial.measures)})
-    return folder
 
 
 def run_trial(folder: Path, progress: Callable[[dict[str, Any]], None]) -> None:
