@@ -61,8 +61,8 @@ def test_scheme_by_role():
     found = values(module)
     assert found["hidden.weight"].std().item() == pytest.approx(1 / 16, rel=0.02)
     assert found["output.weight"].std().item() == pytest.approx(1 / 16 / 2, rel=0.02)  # depth 2: / sqrt(2 * 2)
-    assert found["read.weight"].std().item() == pytest.approx(0.02, rel=0.02)
-    assert found["table.weight"].std().item() == pytest.approx(0.02, rel=0.02)
+    assert found["read.weight"].std().item() == pytest.approx(1 / 16, rel=0.02)
+    assert found["table.weight"].std().item() == pytest.approx(1 / 16, rel=0.02)
     assert found["hidden.bias"].abs().max() == 0
 
 

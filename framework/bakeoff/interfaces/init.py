@@ -83,8 +83,8 @@ def initialise(module: nn.Module, *, seed: int, depth: int = 1) -> None:
     """Fill all parameters: the scheme by role, then children's `reset_parameters`, then a part's own.
 
     The scheme leaves out what stands directly in a part that gives it no role in `roles`: the part fills it.
-    Scheme: matrices normal with standard deviation 1/sqrt(fan-in), divided by sqrt(2 depth) for role "output";
-    embeddings and readouts 0.02; biases zero; other vectors one.
+    Scheme: matrices normal with standard deviation 1/sqrt(fan-in), the width D for embeddings and readouts, divided by
+    sqrt(2 depth) for role "output"; biases zero; other vectors one.
     Raises `ValueError` naming the parameters that are left unfilled.
     """
     token = _naming.set(_Naming(module, seed))
@@ -117,8 +117,6 @@ def _left_to_parts(module: nn.Module) -> set[str]:
 
 
 def _scheme(name: str, role: str, parameter: Tensor, depth: int) -> Filler:
-    if role in ("embedding", "readout"):
-        return normal(0.02)
     if parameter.ndim < 2:
         return constant(0.0 if name.rpartition(".")[2].endswith("bias") else 1.0)
     fan_in = math.prod(parameter.shape[1:])
