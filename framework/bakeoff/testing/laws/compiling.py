@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch._dynamo.testing import CompileCounter
 
 from bakeoff.testing.law import Broken, NotApplicable, NotClaimed, sequence_law
 from bakeoff.testing.subject import Subject, fixed_noise
@@ -20,6 +19,8 @@ def compiling(subject: Subject) -> None:
         raise NotClaimed("compile")
     if subject.module.kind == "backbone":
         raise NotApplicable("its blocks are compiled one by one")
+    from torch._dynamo.testing import CompileCounter  # as slow to import as torch itself, so only where it is needed
+
     torch._dynamo.reset()
     counter = CompileCounter()
     compiled = torch.compile(subject.call, backend=counter, fullgraph=False)
