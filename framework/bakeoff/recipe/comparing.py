@@ -106,9 +106,9 @@ def comparison(source: str | Path | Mapping[str, Any], overrides: Iterable[str] 
 
 
 def is_comparison(source: str | Path) -> bool:
-    """Whether a file is a comparison: it has arms."""
+    """Whether a file is a comparison: it has arms, or a base for them."""
     path, shown = locate(source, Path.cwd())
-    return "arms" in read(path, shown).values
+    return bool({"arms", "base"} & set(read(path, shown).values))
 
 
 def check_own(checker: Checker, sections: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _opened(source: str | Path | Mapping[str, Any]) -> tuple[Layer, Path | None,
     else:
         path, shown = locate(source, Path.cwd())
         layer, folder = read(path, shown), path.parent
-        if "arms" not in layer.values:
+        if not {"arms", "base"} & set(layer.values):
             raise RecipeError(
                 f"{shown}: has no arms, so it is no comparison; train a recipe with `bakeoff fit {shown}`"
             )

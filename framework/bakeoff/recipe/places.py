@@ -22,7 +22,7 @@ def place_of(places: Mapping[str, str], path: str) -> str | None:
 
 
 def at(places: Mapping[str, str] | str, path: str) -> str:
-    """ " (file:line)" for a message, or nothing; one word for `places` speaks for all paths."""
+    """What a message adds to a path: its place in brackets, if one is known; a text as `places` speaks for all."""
     place = placed(places, path)
     return f" ({place})" if place else ""
 

@@ -58,7 +58,8 @@ def _installed(checker: Checker, versions: Any) -> None:
     """Packages that a recipe was saved with and that are not here are a slip: parts of theirs may be missing."""
     for package, release in versions.items() if isinstance(versions, Mapping) else ():
         try:
-            package == "python" or version(package)
+            if package != "python":
+                version(package)
         except PackageNotFoundError:
             checker.slip(
                 f"versions.{package}",
@@ -74,7 +75,8 @@ def model_arguments(backbone: type) -> tuple[Signature, set[str]]:
     if "max_length" in own:
         own["max_length"] = Parameter("max_length", int | None, None)
     inner = signature_of(backbone, 1)
-    return Signature({**own, **{k: p for k, p in inner.parameters.items() if k not in own}}, inner.open), set(own)
+    both = {**own, **{name: p for name, p in inner.parameters.items() if name not in own}}
+    return Signature(both, inner.open, inner.further), set(own)
 
 
 def _model(checker: Checker, value: Any, path: str) -> Any:

@@ -59,11 +59,6 @@ class Recipe:
         return {path: self._source(path) for path in paths}
 
     @property
-    def places(self) -> dict[str, str]:
-        """Where each written value stands, by dotted path."""
-        return dict(self._laid.places)
-
-    @property
     def scripts(self) -> list[str]:
         """The scripts of `imports`, without running them."""
         return [path for path, _ in scripts.listed(self._values)]
@@ -89,7 +84,7 @@ class Recipe:
         return next((path for path, held in classes.items() if held is cls), None)
 
     def place(self, path: str) -> str:
-        """ " (file:line)" of the value at a path, or of what it stands in; nothing for a default."""
+        """What a message adds to a path: the file and line where it, or what it stands in, was written."""
         place = place_of(self._laid.places, path)
         return f" ({place})" if place and place != "default" else ""
 
@@ -202,7 +197,7 @@ class Recipe:
         own = model_arguments(backbone)[1]
         made = {key: make(item, f"model.{key}", checker.makers) for key, item in value.items() if key != "use"}
         inner = Factory(backbone, {key: item for key, item in made.items() if key not in own})
-        lengths = [made.get("max_length"), links.get("max_length"), self._values["data"].get("length")]
+        lengths = [made.get("max_length"), links.get("max_length"), self.tree["data"]["length"]]
         given = {key: item for key, item in made.items() if key in own and key != "max_length"}
         return load("bakeoff.model:LanguageModel")(
             **{**links, "max_length": next(n for n in lengths if n is not None)}, **given, backbone=inner
