@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bakeoff.recipe.single import Recipe
 
 #: Stands in for the vocabulary where the tokenizer is not trained yet; no capability depends on it.
-_VOCABULARY = 512
+VOCABULARY = 512
 _WORKERS = ("mixer", "feed_forward")
 
 
@@ -28,7 +28,7 @@ def check_demands(recipe: Recipe) -> Any:
     _trainer(recipe)
     try:
         with torch.device("meta"):
-            model = recipe.build("model", vocab_size=_VOCABULARY, max_length=recipe.tree["data"]["length"])
+            model = recipe.build("model", vocab_size=VOCABULARY, max_length=recipe.tree["data"]["length"])
     except (ValueError, TypeError) as error:
         path = _guilty(recipe, error)
         raise RecipeError(f"{path}{recipe.place(path)}: {error}") from error
