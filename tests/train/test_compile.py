@@ -12,11 +12,14 @@ from torch import nn
 
 
 def check_names_and_crossing(tiny, tmp_path):
-    compiled = fit(tiny(compile=True), folder=tmp_path / "compiled", progress=False)
+    def plain_or(compiled):
+        return tiny(compile=compiled, model__blocks__layer__dropout=0.0)  # the compiler draws other noise
+
+    compiled = fit(plain_or(True), folder=tmp_path / "compiled", progress=False)
     path = tmp_path / "compiled" / "checkpoints" / "step-8.ckpt"
     names = torch.load(path, weights_only=True)["state_dict"]
     assert not [name for name in names if "_orig_mod" in name or name.startswith("module.")]
-    plain = fit(tiny(), folder=tmp_path / "plain", progress=False)
+    plain = fit(plain_or(False), folder=tmp_path / "plain", progress=False)
     assert compiled.model.state_dict().keys() == plain.model.state_dict().keys()
     for mine, theirs in zip(compiled.curve, plain.curve, strict=True):
         assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
@@ -24,7 +27,7 @@ def check_names_and_crossing(tiny, tmp_path):
     for folder, flag in ((tmp_path / "compiled", False), (tmp_path / "plain", True)):
         (folder / "summary.json").unlink()
         (folder / "checkpoints" / "step-8.ckpt").unlink()
-        assert fit(tiny(compile=flag), folder=folder, progress=False).metrics["step"] == 8
+        assert fit(plain_or(flag), folder=folder, progress=False).metrics["step"] == 8
         assert load_run(folder).metrics["step"] == 8
 
 
@@ -34,6 +37,7 @@ def test_checkpoints_cross_between_compiled_and_plain(tiny, tmp_path, monkeypatc
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_checkpoints_cross_between_the_compiler_proper_and_plain(tiny, tmp_path):
     check_names_and_crossing(tiny, tmp_path)
 

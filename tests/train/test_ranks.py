@@ -60,6 +60,7 @@ def close(one, other):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_two_ranks_are_one_process_and_continue_as_one(tiny, tmp_path, command):
     alone = fit(tiny(model__blocks__layer__dropout=0.0), folder=tmp_path / "alone", progress=False)
     finish(command(tmp_path / "two", *TWO))
@@ -76,8 +77,9 @@ def test_two_ranks_are_one_process_and_continue_as_one(tiny, tmp_path, command):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_two_ranks_that_are_killed_continue_bit_for_bit(tmp_path, command, same_run):
-    long = (*TWO, "trainer.max_steps=200", "model.blocks.layer.dropout=0.1", "checkpoint.every_steps=7")
+    long = (*TWO, "trainer.max_steps=60", "model.blocks.layer.dropout=0.1", "checkpoint.every_steps=7")
     finish(command(tmp_path / "whole", *long))
     process = command(tmp_path / "killed", *long)
     kill_after_a_checkpoint(process, tmp_path / "killed")
@@ -86,6 +88,7 @@ def test_two_ranks_that_are_killed_continue_bit_for_bit(tmp_path, command, same_
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_two_ranks_agree_to_stop(tmp_path, command):
     process = command(tmp_path / "run", *TWO, "trainer.max_steps=100000", "checkpoint.every_steps=null")
     while len(read_curve(tmp_path / "run" / "curve.csv")) < 5:
@@ -101,6 +104,7 @@ def test_two_ranks_agree_to_stop(tmp_path, command):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_several_ranks_from_python_go_through_the_command(tiny, tmp_path):
     told = []
     changes = {"trainer__devices": 2, "trainer__strategy": "ddp", "trainer__accelerator": "cpu"}

@@ -17,6 +17,7 @@ def test_a_shipped_model_trains_and_opens_with_plain_values(path, texts, tmp_pat
         "data.tokenizer": {"use": "byte"},
         "data.length": 16,
         "data.batch_tokens": 32,
+        "schedule": {"use": "cosine", "warmup": 1},
         "trainer.max_steps": 2,
         "validation": {"every_steps": None, "tokens": 32},
     }

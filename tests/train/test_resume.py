@@ -295,6 +295,7 @@ def test_every_place_of_a_run_draws_its_own_numbers():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_ten_kills_at_random_moments(tiny, tmp_path, in_child, same_run, workers):
     changes = {"trainer__max_steps": 60, "checkpoint__every_steps": 3, "validation__every_steps": 5}
