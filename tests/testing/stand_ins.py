@@ -7,7 +7,14 @@ from typing import Any
 import torch
 from bakeoff.interfaces import Capabilities, LayerContext, Result, Sequence, SequenceMixer
 from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.testing import check
 from torch import Tensor, nn
+
+
+def broken(component: type) -> dict[str, str]:
+    """Laws that a component breaks, each with its reason."""
+    report = check(component)
+    return {finding.law: finding.reason for finding in report.failures}
 
 
 class Mean(SequenceMixer):

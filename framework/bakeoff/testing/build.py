@@ -13,7 +13,7 @@ from bakeoff.registry import find
 #: Where parts are built: small enough to be quick, with room for every head count that is a power of two.
 D_MODEL = 16
 VOCABULARY = 64
-MAX_LENGTH = 192
+MAX_LENGTH = 288
 #: Heads and window of the attention that positions and attention ops are tested in.
 HEADS = 4
 WINDOW = 8

@@ -28,6 +28,10 @@ class Broken(Exception):
     """The law is broken; the message names the mode and the smallest input that shows it."""
 
 
+class Raised(Broken):
+    """A part raised an error when it was called; the message names the size of its input."""
+
+
 class NotClaimed(Exception):
     """The class does not promise this; the message names the capability."""
 
@@ -96,7 +100,14 @@ def laws_for(kind: str, wanted: Iterable[int | str] | None, *, slow: bool) -> li
 
 def first_slip(shows: Callable[..., str | None], cases: Iterable[tuple]) -> str | None:
     """The message of the first case that shows a slip, or None."""
-    return next((message for case in cases if (message := shows(*case)) is not None), None)
+    for case in cases:
+        try:
+            message = shows(*case)
+        except Raised as error:
+            message = str(error)
+        if message is not None:
+            return message
+    return None
 
 
 def hold(mode: str, shows: Callable[..., str | None], cases: Iterable[tuple], smaller: Iterable[tuple]) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from bakeoff.errors import MissingExtra
 from bakeoff.interfaces.component import Capabilities
 from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.part import Part, StatefulPart
@@ -20,6 +21,7 @@ from bakeoff.interfaces.past import Past
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.parts.needs import gather
 from bakeoff.testing.batch import Batch, Held, Place, Run, first_place, moved, pulled, scale
+from bakeoff.testing.law import Raised
 
 #: Types whose values are compared; everything else by identity.
 PLAIN = (int, float, str, bool, type(None))
@@ -73,7 +75,7 @@ class Subject:
         try:
             with torch.no_grad():
                 self.run(self.batch(1, 2))
-        except RuntimeError:  # it insists on another type
+        except Raised:  # it may insist on another type
             self.dtype = torch.float32
             self.root.float().load_state_dict(single)
             return False
@@ -145,7 +147,8 @@ class Subject:
         with fixed_noise(self.seed):
             if naive:
                 state = None if held is None else held.state
-                result = self.module.naive(batch.x, sequence.prepare(self.needs), state)
+                with _told(batch.x, held):
+                    result = self.module.naive(batch.x, sequence.prepare(self.needs), state)
             else:
                 result = self.call(batch.x, sequence, held)
         return Run(result.y, result.aux, None if held is None else self._after(result.state, held, sequence))
@@ -183,7 +186,8 @@ class Subject:
 
     def call(self, x: Tensor, sequence: Sequence, held: Held | None = None) -> Any:
         """What `forward` returns."""
-        return self.module(x, sequence.prepare(self.needs), None if held is None else held.state)
+        with _told(x, held):
+            return self.module(x, sequence.prepare(self.needs), None if held is None else held.state)
 
     def changed(self, before: Tensor, after: Tensor, among: Tensor | None = None) -> Place | None:
         """The first place, of those `among` (B, T) marks, that moved: at all, or by over 8 eps of the scale."""
@@ -241,9 +245,22 @@ class BackboneSubject(Subject):
         owner = next(m for m in self.module.modules() if any(p is table for p in m.parameters(recurse=False)))
         hook = owner.register_forward_hook(lambda module, inputs, output: x)
         try:
-            return self.module(sequence, None if held is None else held.state)
+            with _told(x, held):
+                return self.module(sequence, None if held is None else held.state)
         finally:
             hook.remove()
+
+
+@contextmanager
+def _told(x: Tensor, held: Held | None) -> Iterator[None]:
+    """Errors of a part say what it was called with."""
+    try:
+        yield
+    except MissingExtra:
+        raise
+    except Exception as error:
+        size = f"B={x.shape[0]}, T={x.shape[1]}{'' if held is None else ' through the state'}"
+        raise Raised(f"{size}: {type(error).__name__}: {error}") from error
 
 
 @contextmanager

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import nn
 
 from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.result import Result
+from bakeoff.interfaces.sequence import Sequence
 from bakeoff.testing.batch import first_place, moved
 from bakeoff.testing.law import Broken, sequence_law
-from bakeoff.testing.subject import MODES, Subject, attributes
+from bakeoff.testing.subject import MODES, Subject, attributes, fixed_noise
 
 
 @sequence_law(None, "call")
@@ -22,6 +24,7 @@ def call(subject: Subject) -> None:
             for T in (1, 5):
                 _shapes(subject, f"{mode}, B=2, T={T}", T)
                 _side_effects(subject, f"{mode}, B=2, T={T}", T)
+    _strides(subject)
     _randomness(subject)
 
 
@@ -49,7 +52,10 @@ def _side_effects(subject: Subject, told: str, T: int) -> None:
     batch = subject.batch(2, T)
     held_x = batch.x.clone()
     values = {name: tensor.clone() for name, tensor in _tensors(subject.root)}
-    first = subject.run(batch).y
+    sequence = subject.sequence(batch)
+    places = [place.clone() for place in _places(sequence)]
+    with fixed_noise(subject.seed):
+        first = subject.call(batch.x, sequence).y
     for name, tensor in _tensors(subject.root):
         if name not in values or not torch.equal(values[name], tensor):
             shown = name.removeprefix("part.")
@@ -61,9 +67,20 @@ def _side_effects(subject: Subject, told: str, T: int) -> None:
             )
     if not torch.equal(batch.x, held_x):
         raise Broken(f"{told}: forward wrote into its input")
+    if any(not torch.equal(one, other) for one, other in zip(places, _places(sequence), strict=True)):
+        raise Broken(f"{told}: forward wrote into the sequence")
     place = first_place(moved(first, subject.run(batch).y, 0.0))
     if place is not None:
         raise Broken(f"{told}: a second call with the same input and noise moved output {place.t} by {place.by}")
+
+
+def _strides(subject: Subject) -> None:
+    batch = subject.batch(2, 5)
+    strided = replace(batch, x=batch.x.mT.contiguous().mT)
+    with subject.mode("evaluation"), torch.no_grad():
+        place = subject.apart(subject.run(batch).y, subject.run(strided).y)
+    if place is not None:
+        raise Broken(f"evaluation, B=2, T=5: the same input, not contiguous, moved output {place.t} by {place.by}")
 
 
 def _randomness(subject: Subject) -> None:
@@ -73,6 +90,10 @@ def _randomness(subject: Subject) -> None:
         subject.call(batch.x, subject.sequence(batch))
         if not torch.equal(before, torch.get_rng_state()):
             raise Broken("evaluation, B=2, T=5: forward draws from the global random generator")
+
+
+def _places(sequence: Sequence) -> list[torch.Tensor]:
+    return [sequence.tokens, sequence.index, sequence.positions]
 
 
 def _described(tensor: torch.Tensor) -> str:

@@ -13,8 +13,8 @@ from bakeoff.testing.batch import Batch, Place
 from bakeoff.testing.law import Broken, first_slip, hold, sequence_law
 from bakeoff.testing.subject import MODES, Subject
 
-#: A chunk that no attribute tells of is looked for at this length.
-_USUAL_CHUNK = 64
+#: Chunks that no attribute tells of are looked for at these lengths.
+_USUAL_CHUNKS = (64, 128)
 
 
 @sequence_law(1, "causality")
@@ -34,10 +34,12 @@ def causality(subject: Subject) -> None:
 def probes(subject: Subject) -> Iterator[tuple[int, int, int]]:
     """Lengths, ragged with respect to every chunk, and tokens on both sides of its borders, of two rows."""
     yield from ((5, t, 2) for t in range(1, 5))
-    hidden = {_USUAL_CHUNK} if subject.place.max_length >= _USUAL_CHUNK + 3 else set()
-    for chunk in sorted({*subject.landmarks(), *hidden}):
+    for chunk in subject.landmarks():
         T = 2 * chunk + 3 if chunk < 32 else chunk + 3
         yield from ((T, t, 2) for t in sorted({1, chunk - 1, chunk, chunk + 1, T - 1}) if 0 < t < T)
+    for chunk in _USUAL_CHUNKS:
+        if chunk + 3 <= subject.place.max_length:
+            yield from ((chunk + 3, t, 2) for t in (1, chunk - 1, chunk + 2))
 
 
 def leak(subject: Subject, T: int, t: int, rows: int = 1) -> str | None:

@@ -23,7 +23,7 @@ def compiling(subject: Subject) -> None:
 
     torch._dynamo.reset()
     counter = CompileCounter()
-    compiled = torch.compile(subject.call, backend=counter, fullgraph=False)
+    compiled = torch.compile(subject.module, backend=counter, fullgraph=False)
     with subject.mode("training"):
         for T in _LENGTHS:
             batch = subject.batch(2, T)

@@ -77,8 +77,16 @@ def _alone(subject: Subject, batch: Batch, together: Tensor) -> str | None:
 
 
 def _split(subject: Subject, batch: Batch, together: Tensor) -> str | None:
-    if not subject.claims.state or batch.length < 2:
+    """Calls that end inside documents and where they end, in both layouts of the state."""
+    if not subject.claims.state:
         return None
-    lengths = [batch.length // 2, batch.length - batch.length // 2]
-    place = subject.apart(together, subject.run_split(batch, lengths).y)
-    return place and f"in calls of {lengths[0]} + {lengths[1]}, output {place.t} differs by {place.by} from one call"
+    T, first = batch.length, batch.documents[0]  # type: ignore[index]
+    splits = [[T // 2, T - T // 2], torch.unique_consecutive(first, return_counts=True)[1].tolist()]
+    for lengths in splits + ([[1] * T] if T < 8 else []):
+        for gradients in (False, True):
+            with torch.set_grad_enabled(gradients):
+                place = subject.apart(together, subject.run_split(batch, lengths).y)
+            if place is not None:
+                told = f"in calls of {' + '.join(map(str, lengths))}"
+                return f"{told}, output {place.t} differs by {place.by} from one call"
+    return None

@@ -45,6 +45,8 @@ def _finite(subject: Subject, told: str, precision: AbstractContextManager) -> N
                 y = subject.run(batch).y
                 leaves = {"x": batch.x} | subject.parameters()
                 slopes = pulled(y, list(leaves.values())) if y.requires_grad else []
+            if y.dtype != batch.x.dtype and "autocast" not in told:
+                raise Broken(f"{told}, training, T={T}: the output is {str(y.dtype).removeprefix('torch.')}")
             where = f"{told}, training, T={T}, inputs of size {size:g}"
             if not bool(y.isfinite().all()):
                 raise Broken(f"{where}: an output is not finite")

@@ -91,7 +91,7 @@ def slip(subject: Subject, lengths: list[int], pads: int, left: bool, packed: bo
         differs = _compare(subject, batch, alone, together) or _continued(subject, batch, alone)
         after = subject.run(batch.changed(~real)).y
     if differs is not None:
-        return f"{told}: {differs}"
+        return f"{told}{differs}"
     place = subject.changed(together.y, after, real)
     if place is not None:
         return f"{told}, the padding changed: output {place.t} moved by {place.by}"
@@ -111,33 +111,40 @@ def _real_tokens(batch: Batch, row: int) -> Batch:
 
 def _compare(subject: Subject, batch: Batch, alone: list[Batch], together: Run) -> str | None:
     if not bool(together.y.isfinite().all()):
-        return "an output is not finite"
+        return ": an output is not finite"
     runs = [subject.run(row) for row in alone]
     for row, run in enumerate(runs):
         mine = together.y[row : row + 1, batch.real[row]]  # type: ignore[index]
         place = subject.apart(run.y, mine)
         if place is not None:
-            return f"the output of real token {place.t}{_of(row, runs)} differs by {place.by} from the row alone"
+            return f": the output of real token {place.t}{_of(row, runs)} differs by {place.by} from the row alone"
     for key, total in together.aux.items():
         summed = torch.stack([run.aux[key] for run in runs]).sum(0)
         if subject.claims.row_local and not torch.allclose(total, summed, rtol=1e-5):
-            return f"aux '{key}' counts padding"
+            return f": aux '{key}' counts padding"
     return None
 
 
 def _continued(subject: Subject, batch: Batch, alone: list[Batch]) -> str | None:
-    """Prefill with padding, then two more tokens one by one, against each row alone."""
+    """After the padded call, tokens one by one, the first of them padding for the first row, against each row alone."""
     if not subject.claims.state or batch.documents is not None:
         return None
     B, T = batch.tokens.shape
-    more = subject.batch(B, 2)
-    held = subject.run(batch, subject.begin(B, T + 2)).held
-    together = subject.run_split(more, [1, 1], held).y
-    for row, prompt in enumerate(alone):
-        want = subject.run(prompt.then(more.cut(slice(None), slice(row, row + 1)))).y[:, -2:]
-        place = subject.apart(want, together[row : row + 1])
-        if place is not None:
-            return f"decoded token {place.t + 1}{_of(row, alone)} after it differs by {place.by} from the row alone"
+    more = subject.batch(B, 3)
+    skipped = torch.zeros(B, 3, dtype=torch.bool)
+    skipped[0, 0] = True
+    for gradients in (False, True):
+        with torch.set_grad_enabled(gradients):
+            held = subject.run(batch, subject.begin(B, T + 3)).held
+            together = subject.run_split(replace(more, real=~skipped), [1, 1, 1], held).y
+        for row, prompt in enumerate(alone):
+            tail = more.cut(slice(int(skipped[row, 0]), None), slice(row, row + 1))
+            want = subject.run(prompt.then(tail)).y[:, prompt.length :]
+            place = subject.apart(want, together[row : row + 1, 3 - tail.length :])
+            if place is not None:
+                between = "a padding token and " if row == 0 else ""
+                told = f", then {between}tokens one by one: new token {place.t + 1}{_of(row, alone)}"
+                return f"{told} differs by {place.by} from the row alone"
     return None
 
 

@@ -30,6 +30,8 @@ def state(subject: Subject) -> None:
             _selected(subject, told)
             _forked(subject, told)
             _begun_again(subject, told)
+            if gradients:
+                _functional(subject, told)
     with subject.mode("evaluation"), torch.no_grad():
         _bytes(subject)
         if subject.module.kind in ("mixer", "feed_forward"):  # deeper, every cache depends on all tokens
@@ -71,6 +73,15 @@ def _forked(subject: Subject, told: str) -> None:
         if place is not None:
             slip = f"T={T}, then a fork, the original having gone on"
             raise Broken(f"{told}: {slip}: the fork's next output differs by {place.by}")
+
+
+def _functional(subject: Subject, told: str) -> None:
+    """Under gradients a call leaves the state that it is given as it is."""
+    held = subject.held(subject.batch(1, 3), 5)
+    before = [tensor.clone() for tensor in leaves(held.state)]
+    subject.run(subject.batch(1, 2), held)
+    if any(not torch.equal(one, other) for one, other in zip(before, leaves(held.state), strict=True)):
+        raise Broken(f"{told}: T=3, then 2 more: forward wrote into the state that it was given")
 
 
 def _begun_again(subject: Subject, told: str) -> None:
