@@ -67,7 +67,7 @@ def test_killed_at_random_it_ends_with_the_same_numbers(tiny, tmp_path):
     while kills < KILLS:
         before = last_start(killed)
         process = run(tmp_path / "tiny.yaml", killed, environment)
-        if not wait_until(lambda p=process, b=before: last_start(killed) > b or p.poll() is not None, 120):
+        if not wait_until(lambda p=process, b=before: last_start(killed) > b or p.poll() is not None, 300):
             pytest.fail("no trial began")
         if process.poll() is not None:  # all trials are done
             break

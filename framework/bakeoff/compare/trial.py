@@ -8,10 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bakeoff.compare.plan import digest
 from bakeoff.errors import CapabilityError, UserError
 from bakeoff.evaluate import Measured, measure
 from bakeoff.parts.files import read_json, write_json
+from bakeoff.recipe import Recipe
 from bakeoff.recipe import recipe as read_recipe
 from bakeoff.train.fitting import fit
 from bakeoff.train.folder import RunFolder
@@ -28,7 +31,7 @@ def run_trial(folder: Path, progress: Callable[[dict[str, Any]], None]) -> None:
     recipe = read_recipe(RunFolder(folder / "run").recipe)
     code = _note_code(folder, digest(code_of(recipe.components())))
     run = fit(recipe, folder=folder / "run", progress=progress)
-    measured = Measured.of(run.model, run.data, recipe)
+    measured = Measured.of(run.model.to(device_of(recipe)), run.data, recipe)
     measures: dict[str, float] = {}
     unmeasured: dict[str, str] = {}
     for name in task["measures"]:
@@ -50,6 +53,13 @@ def run_trial(folder: Path, progress: Callable[[dict[str, Any]], None]) -> None:
         "versions": recipe.saved()["versions"],
     }
     write_json(folder / "result.json", result)
+
+
+def device_of(recipe: Recipe) -> torch.device:
+    """Where the recipe trains; Lightning gives the model back on the CPU."""
+    asked = recipe.tree["trainer"].get("accelerator") or "auto"
+    found = torch.accelerator.current_accelerator() if asked != "cpu" and torch.accelerator.is_available() else None
+    return found or torch.device("cpu")
 
 
 def _note_code(folder: Path, present: str) -> list[str]:

@@ -46,9 +46,15 @@ function check(label, checked, chosen) {
 function stage(box, draw) {
   const plot = html("div"), tip = html("div", { class: "tip", hidden: "", "aria-live": "polite" });
   box.append(plot, tip);
-  const again = () => { tip.hidden = true; plot.replaceChildren(draw(Math.max(260, box.clientWidth), tip)); };
+  let drawn = 0;
+  const again = () => {
+    drawn = box.clientWidth;
+    tip.hidden = true;
+    plot.replaceChildren(draw(Math.max(260, drawn), tip));
+  };
   charts.push(again);
-  new ResizeObserver(() => { if (again.width !== box.clientWidth) { again.width = box.clientWidth; again(); } }).observe(box);
+  again();
+  new ResizeObserver(() => requestAnimationFrame(() => { if (drawn !== box.clientWidth) again(); })).observe(box);
   return again;
 }
 
