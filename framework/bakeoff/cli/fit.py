@@ -46,7 +46,8 @@ class Fit(Command):
         except Interrupted as stop:
             print(f"bakeoff: {stop}", file=sys.stderr)
             return stop.code
-        print(f"{run.folder}")
+        if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0":
+            print(run.folder)
         return 0
 
 

@@ -17,13 +17,13 @@ from bakeoff.train.assembly import Assembly, TrainingData, assemble, compile_blo
 from bakeoff.train.checkpoint import Checkpoints
 from bakeoff.train.conductor import Conductor
 from bakeoff.train.curve import Curve, read_curve
-from bakeoff.train.failures import Interrupted, is_out_of_memory, out_of_memory
+from bakeoff.train.failures import Interrupted, NotFinite, is_out_of_memory, out_of_memory
 from bakeoff.train.folder import SHARED_FOLDER, RunFolder, choose_folder
 from bakeoff.train.launch import launched_by_command, train_in_command
 from bakeoff.train.loop import quiet_lightning
 from bakeoff.train.module import Clock, TrainingModule
 from bakeoff.train.optimizers import check_schedule
-from bakeoff.train.progress import Progress, Scale, display_for
+from bakeoff.train.progress import Progress, Scale, count, display_for
 from bakeoff.train.records import check_recorded, record
 from bakeoff.train.run import Run, load_run
 from bakeoff.train.saving import load_plain, save_whole
@@ -66,6 +66,10 @@ def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress 
         os.environ[SHARED_FOLDER] = str(place.path.absolute())
         try:
             return _train(recipe, place, trainer, progress)
+        except (NotFinite, Interrupted):  # all ranks have agreed on it, so the first one speaks for them
+            if trainer.is_global_zero:
+                raise
+            raise SystemExit(0) from None
         finally:
             os.environ.pop(SHARED_FOLDER, None)
 
@@ -85,6 +89,8 @@ def _train(recipe: Recipe, place: RunFolder, trainer: pl.Trainer, progress: Prog
     if main:
         record(place, assembly, trainer, clock.step)
         curve.start(clock.step)
+        if progress is True:
+            display.say(_greeting(place, assembly, trainer.max_steps, clock.step))
     module = assembly.module(trainer.max_steps, clock, signals)
     conductor = Conductor(
         scale=_scale(assembly, trainer, progress),
@@ -134,6 +140,13 @@ def _finished(place: RunFolder, assembly: Assembly, main: bool) -> Run:
         save_whole(assembly.model.state_dict(), place.weights)
         write_json(place.summary, metrics)
     return Run(place.path, assembly.recipe, assembly.model, assembly.data.tokenizer, metrics)
+
+
+def _greeting(place: RunFolder, assembly: Assembly, total: int, step: int) -> str:
+    data, parameters = assembly.data, sum(p.numel() for p in assembly.model.parameters())
+    verb = f"continuing after step {step} of" if step else "training in"
+    size = f"{count(parameters)} parameters, {total} steps of {count(data.batch_tokens)} tokens"
+    return f"{verb} {place.path}: {size}"
 
 
 def _scale(assembly: Assembly, trainer: pl.Trainer, progress: Progress) -> Scale:

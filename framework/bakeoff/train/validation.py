@@ -28,6 +28,7 @@ class Validation:
         if every is not None and every < 1:
             raise UserError(f"validation.every_steps is {every}; it must be at least 1, or null for only at the end")
         self.data, self.every, self.tokens = data, every, tokens
+        self.table = data.bytes_per_token if data.tokenizer.lossless else None
 
     def due(self, step: int) -> bool:
         """Whether to validate after optimizer step `step`, the last one aside."""
@@ -43,13 +44,12 @@ class Validation:
             rank=trainer.global_rank,
         )
         loader.num_workers = 0  # to read takes less time than to start processes that read
-        table = data.bytes_per_token if data.tokenizer.lossless else None
         with trainer.precision_plugin.val_step_context():
             return evaluate_bits(
                 module.model,
                 module.objective,
                 _watched(loader, watch),
-                table,
+                self.table,
                 module.device,
                 add_up=None if trainer.world_size == 1 else lambda sums: all_add(sums.to(module.device)).cpu(),
             )
