@@ -47,6 +47,19 @@ def test_the_model_is_what_the_recipe_says(small):
     assert given.head.projection.weight is not given.backbone.embedding
 
 
+def test_only_the_plugins_in_use_are_imported(small):
+    code = f"""
+import sys
+from bakeoff.recipe import recipe
+recipe({str(small)!r}).check().build("model", vocab_size=8)
+assert not [name for name in sys.modules if name.startswith("bakeoff_")]
+recipe({str(small)!r}, ["model.blocks.layer.mixer={{use: mamba2}}"]).check()
+assert "bakeoff_ssm" in sys.modules
+assert "bakeoff_rnn" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_the_other_sections(small):
     made = recipe(small, ["optimizer.betas=[0.9, 0.95]", "schedule={use: cosine, warmup: 2}"])
     optimizer = made.build("optimizer")([torch.nn.Parameter(torch.ones(1))])

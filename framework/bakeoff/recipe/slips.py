@@ -20,7 +20,7 @@ class Slip:
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean …?" where a known word resembles this one, else nothing."""
+    """What a message ends with where a known word resembles this one: the question whether it was meant."""
     found = difflib.get_close_matches(str(word), [str(k) for k in known], n=1, cutoff=0.6)
     return f"; did you mean '{found[0]}'?" if found else ""
 
