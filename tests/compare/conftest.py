@@ -105,6 +105,9 @@ def make_up(quality=None, seeds=(0, 1, 2), tuned=True):
 
 
 def _facts(i, name):
+    mixer = {"use": "mamba2", "d_state": 64} if i == 2 else {"use": "attention", **({"window": 4 * i} if i else {})}
+    tree = {"model": {"d_model": 128, "blocks": {"layer": {"mixer": mixer}}}, "optimizer": {"lr": 1e-3}}
+    default = {} if i == 2 else {"window": None, "bias": False}
     return {
         "name": name,
         "steps": 300,
@@ -118,8 +121,8 @@ def _facts(i, name):
         "refused": None,
         "tokenizer": "bpe-2048",
         "code": "c0de",
-        "tree": {"model": {"d_model": 128, "blocks": {"layer": {"mixer": {"use": "mamba2", "d_state": 64} if i == 2
-                 else {"use": "attention", "window": None if i == 0 else 4 * i}}}}, "optimizer": {"lr": 1e-3}},
+        "tree": tree,
+        "full": {"model": {"d_model": 128, "blocks": {"layer": {"mixer": default | mixer}}}, "optimizer": {"lr": 1e-3}},
     }  # fmt: skip
 
 

@@ -160,6 +160,9 @@ def test_what_differs_lists_paths_once_and_marks_what_is_absent():
     }
     assert differing({"a": trees["a"], "b": trees["a"]}) == {}
     assert differing({"a": {"x": {"f": 1}}, "b": {"x": {"f": True}}}) == {"x.f": {"a": 1, "b": True}}
+    said = {"a": {"mixer": {"use": "x"}}, "b": {"mixer": {"use": "x", "window": 4}}}
+    full = {"a": {"mixer": {"use": "x", "window": None, "bias": False}}, "b": {"mixer": {"use": "x", "window": 4}}}
+    assert differing(said, full) == {"mixer.window": {"a": None, "b": 4}}
     assert flat({"p": [{"q": 1}, 2], "e": {}}) == {"p.0.q": 1, "p.1": 2, "e": {}}
 
 

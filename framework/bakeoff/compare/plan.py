@@ -241,5 +241,6 @@ def _facts(arm: ArmPlan) -> dict[str, Any]:
         "tokenizer": arm.text.tokenizer,
         "data": arm.text.fingerprint,
         "tree": arm.recipe.tree,
+        "full": arm.recipe.full,
         "code": arm.code,
     }

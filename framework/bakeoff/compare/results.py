@@ -100,6 +100,12 @@ class Results:
         others = [arm for arm in self.arms if arm is not self.baseline]
         return {arm.name: paired(arm.values(self.metric.key), base) for arm in others}
 
+    def by_seed(self, name: str) -> dict[int, float]:
+        """An arm's difference to the baseline on each seed that both have."""
+        base = self.baseline.values(self.metric.key)
+        own = next(arm for arm in self.arms if arm.name == name).values(self.metric.key)
+        return {seed: own[seed] - base[seed] for seed in sorted(own.keys() & base.keys())}
+
     @cached_property
     def adjusted(self) -> dict[str, float | None]:
         """p-values of the differences after Holm's correction over arms."""

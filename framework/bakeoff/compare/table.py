@@ -87,7 +87,8 @@ def _cost(results: Results) -> dict[str, list[Text]]:
         "FLOPs\n/token": ("flops_per_token", count),
         "state": ("state_bytes", short_size),
     }
-    return {heading: [Text(words(row[key])) for row in results.table] for heading, (key, words) in columns.items()}
+    known = {heading: column for heading, column in columns.items() if any(row[column[0]] for row in results.table)}
+    return {heading: [Text(words(row[key])) for row in results.table] for heading, (key, words) in known.items()}
 
 
 def _table(results: Results, columns: dict[str, list[Text]]) -> Table:

@@ -9,7 +9,7 @@ def count(value: float | None) -> str:
     """Three digits and a suffix: 38100 -> 38.1k; None -> an en dash."""
     if value is None:
         return "–"
-    for limit, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for limit, suffix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= 0.9995 * limit:
             return f"{_three_digits(value / limit)}{suffix}"
     return _three_digits(value)

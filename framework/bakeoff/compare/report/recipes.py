@@ -32,12 +32,17 @@ def flat(tree: Any, path: str = "") -> dict[str, Any]:
     return found
 
 
-def differing(trees: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Paths at which the arms' recipes are not all the same -> value by arm (`ABSENT` where there is none)."""
-    leaves = {arm: flat(tree) for arm, tree in trees.items()}
-    paths = dict.fromkeys(path for flattened in leaves.values() for path in flattened)
+def differing(
+    trees: Mapping[str, Mapping[str, Any]], full: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Paths at which the arms' recipes are not all the same -> value by arm (`ABSENT` where there is none).
+
+    Paths are those that some arm's recipe says; `full` holds the defaults of what an arm leaves unsaid.
+    """
+    said = {arm: flat(tree) for arm, tree in trees.items()}
+    leaves = {arm: {**flat(full[arm] if full else {}), **said[arm]} for arm in trees}
     found: dict[str, dict[str, Any]] = {}
-    for path in paths:
+    for path in dict.fromkeys(path for flattened in said.values() for path in flattened):
         values = {arm: flattened.get(path, ABSENT) for arm, flattened in leaves.items()}
         first = next(iter(values.values()))
         if path.split(".")[0] not in LEFT_OUT and any(repr(value) != repr(first) for value in values.values()):

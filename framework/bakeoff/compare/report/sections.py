@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from bakeoff.compare.report.charts import chart_data
@@ -31,7 +32,7 @@ COSTS = (
 def table(results: Results) -> Html:
     """All arms with all numbers; each column sorts."""
     measured = [results.metric.unit, "difference to baseline", "verdict"]
-    headings = ["arm", *measured, *(heading for heading, _, _ in COSTS), *results.other_measures]
+    headings = ["arm", *measured, *(heading for heading, _, _ in _costs(results)), *results.other_measures]
     head = [
         element(
             "th",
@@ -50,6 +51,11 @@ def table(results: Results) -> Html:
     return section("Table", scrolling(drawn, "Table of arms"), note(text))
 
 
+def _costs(results: Results) -> list[tuple[str, str, Callable[[float | None], str]]]:
+    """The costs that some arm has."""
+    return [cost for cost in COSTS if any(row[cost[1]] is not None for row in results.table)]
+
+
 def _table_row(results: Results, row: dict[str, Any]) -> Html:
     column = results.metric.column
     return element(
@@ -58,7 +64,7 @@ def _table_row(results: Results, row: dict[str, Any]) -> Html:
         _number(plus_minus(row[column], row[f"{column}_half"], 3), row[column]),
         _number(difference(row, digits_of(results)), row["difference"]),
         words(badge(results, row["arm"])),
-        *(_number(write(row[key]), row[key]) for _, key, write in COSTS),
+        *(_number(write(row[key]), row[key]) for _, key, write in _costs(results)),
         *(_number("–" if row[key] is None else f"{row[key]:.4g}", row[key]) for key in results.other_measures),
         data_arm=[arm.name for arm in results.arms].index(row["arm"]),
     )
@@ -116,7 +122,8 @@ def failures(results: Results) -> Html:
 
 def recipes(results: Results) -> Html:
     """What differs between the arms' recipes."""
-    found = differing({arm.name: arm.facts["tree"] for arm in results.arms})
+    trees, full = ({arm.name: arm.facts[key] for arm in results.arms} for key in ("tree", "full"))
+    found = differing(trees, full)
     if not found:
         return section("What differs", element("p", "The arms' recipes are the same."))
     base = results.baseline.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bakeoff.compare.report.grids import section
+from bakeoff.compare.report.grids import note, section
 from bakeoff.compare.report.markup import Html, element, join
 from bakeoff.compare.results import Arm, Results
 from bakeoff.compare.table import caveats
@@ -29,7 +29,9 @@ def verdict_section(results: Results) -> Html:
     scale = Scale.of(results)
     rows = [_row(results, arm, scale) for arm in results.arms]
     axis = _axis(results, scale) if scale.known else Html()
-    return section("Verdict", element("div", *rows, axis, class_="verdicts"), _caveats(results), id_="verdict")
+    text = "Lines are 95 % intervals of the paired difference; the large dot is its mean, small ones are single seeds."
+    how = note(text) if scale.known else Html()
+    return section("Verdict", element("div", *rows, axis, class_="verdicts"), how, _caveats(results), id_="verdict")
 
 
 class Scale:
@@ -42,11 +44,10 @@ class Scale:
 
     @classmethod
     def of(cls, results: Results) -> Scale:
-        """The scale that holds every interval."""
+        """The scale that holds every interval and every seed."""
         ends = [0.0]
-        for difference in results.differences.values():
-            if difference:
-                ends += difference.interval or (difference.mean,)
+        for name, difference in results.differences.items():
+            ends += [*results.by_seed(name).values(), *((difference and difference.interval) or ())]
         return cls(min(ends), max(ends))
 
     def percent(self, value: float) -> str:
@@ -106,12 +107,17 @@ def _interval(results: Results, arm: Arm, scale: Scale) -> Html:
         low, high = difference.interval
         drawn.append(_line("bar", scale.percent(low), scale.percent(high), "50%", "50%"))
         label += f", interval {signed(low, digits)} to {signed(high, digits)}"
-    drawn.append(Html(f'<circle class="dot" cx="{scale.percent(difference.mean)}" cy="50%" r="5"></circle>'))
+    drawn += [_dot("seed", scale.percent(value), 3) for value in results.by_seed(arm.name).values()]
+    drawn.append(_dot("dot", scale.percent(difference.mean), 5))
     return element("svg", *drawn, class_="interval", role="img", aria_label=label)
 
 
 def _line(class_: str, x1: str, x2: str, y1: str, y2: str) -> Html:
     return Html(f'<line class="{class_}" x1="{x1}" x2="{x2}" y1="{y1}" y2="{y2}"></line>')
+
+
+def _dot(class_: str, x: str, r: int) -> Html:
+    return Html(f'<circle class="{class_}" cx="{x}" cy="50%" r="{r}"></circle>')
 
 
 def _axis(results: Results, scale: Scale) -> Html:
