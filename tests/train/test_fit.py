@@ -75,6 +75,14 @@ def test_another_recipe_does_not_continue_a_run(tiny, tmp_path):
     assert fit(tiny(data__micro_batch=4, checkpoint__keep=1), folder=tmp_path, progress=False).metrics["step"] == 8
 
 
+def test_a_run_that_never_began_gives_way_to_a_better_recipe(tiny, tmp_path):
+    with pytest.raises(UserError, match="Invalid learning rate: -1"):
+        fit(tiny(optimizer__lr=-1.0), folder=tmp_path, progress=False)
+    run = fit(tiny(), folder=tmp_path, progress=False)
+    assert bakeoff.recipe(tmp_path / "recipe.yaml").full == tiny().full
+    assert run.metrics["step"] == 8
+
+
 def test_numbers_for_a_program(tiny, tmp_path):
     told = []
     fit(tiny(), folder=tmp_path, progress=told.append)

@@ -51,7 +51,7 @@ def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress 
     if progress is True and arguments.get("enable_progress_bar") is False:
         progress = False
     place = RunFolder(Path(folder) if folder is not None else choose_folder(recipe.name, recipe.hash()))
-    if place.recipe.exists():
+    if place.holds_work():
         if not resume:
             raise UserError(f"{place.path} holds a run already; give another folder, or let it continue")
         check_recorded(place, recipe)

@@ -31,6 +31,10 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.imports = path / "imports"
 
+    def holds_work(self) -> bool:
+        """Whether something was trained here: there is a checkpoint or a summary."""
+        return self.summary.exists() or any(self.checkpoints.glob("step-*.ckpt"))
+
     def make(self) -> RunFolder:
         """Create the folders; returns itself."""
         try:

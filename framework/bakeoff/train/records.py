@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def record(place: RunFolder, assembly: Assembly, trainer: pl.Trainer, step: int) -> None:
-    """Write recipe, tokenizer and `meta.json` once; note each start of a process in `meta.json`."""
+    """Write recipe, tokenizer and `meta.json` where the run begins; note each start of a process in `meta.json`."""
     recipe = assembly.recipe
-    if not place.meta.exists():
+    if step == 0:
         write_recipe(place, recipe)
         assembly.data.tokenizer.save(place.tokenizer)
         write_json(place.meta, _meta(assembly))
