@@ -19,7 +19,7 @@ def announce(plan: Plan, console: Console) -> None:
     spec = plan.spec
     matched = any(arm.matched and arm.matched.by != "none" for arm in plan.arms)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
-    table.add_column("arm", overflow="fold", min_width=12, vertical="bottom")
+    table.add_column("arm", overflow="fold", min_width=14, vertical="bottom")
     headings = ["parameters", "without\nembedding", "FLOPs\n/token", "state", "steps"]
     for heading in [*headings, *(["adjusted", "error"] if matched else [])]:
         table.add_column(heading, justify="right", vertical="bottom")

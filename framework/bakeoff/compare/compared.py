@@ -50,5 +50,11 @@ class Compared:
             raise MissingExtra("to_frame()", "notebook") from error
         return pandas.DataFrame(self.results.rows())
 
+    def figures(self) -> dict[str, Any]:
+        """The report's charts as Plotly figures by name: `validation`, `loss`, `speed`, `memory`."""
+        from bakeoff.compare.figures import figures
+
+        return figures(self.results)
+
     def __repr__(self) -> str:
         return f"Compared({str(self.folder)!r})"

@@ -93,7 +93,7 @@ def _cost(results: Results) -> dict[str, list[Text]]:
 
 def _table(results: Results, columns: dict[str, list[Text]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
-    table.add_column("arm", overflow="fold", min_width=12, vertical="bottom")
+    table.add_column("arm", overflow="fold", min_width=14, vertical="bottom")
     for heading in columns:
         table.add_column(heading, justify="right", no_wrap=True, vertical="bottom")
     for i, row in enumerate(results.table):
