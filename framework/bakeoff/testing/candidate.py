@@ -15,7 +15,8 @@ from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.init import initialise
 from bakeoff.testing.build import built, context
 from bakeoff.testing.host import host
-from bakeoff.testing.subject import BackboneSubject, Subject, jitter
+from bakeoff.testing.subject import BackboneSubject, Subject
+from bakeoff.testing.values import jitter
 
 
 class Candidate:

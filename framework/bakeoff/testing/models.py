@@ -18,7 +18,8 @@ from bakeoff.testing.checking import judged
 from bakeoff.testing.law import Law, first_slip, laws_for
 from bakeoff.testing.laws.causality import leak
 from bakeoff.testing.report import Finding, LawFailure, Report
-from bakeoff.testing.subject import MODES, PLAIN, BackboneSubject, Subject, jitter
+from bakeoff.testing.subject import MODES, BackboneSubject, Subject
+from bakeoff.testing.values import PLAIN, jitter
 
 #: A model with more parameters than this is tested in its own precision, without a copy.
 _COPIED = 20_000_000
@@ -110,6 +111,7 @@ def _of_wiring(model: LanguageModel) -> Finding:
 def _of_layer(layer: nn.Module, model: LanguageModel, laws: list[Law]) -> list[Finding]:
     beside = _fresh(Beside(layer, model.context.parts), model)
     subject = Subject(beside, beside.part, model.context)
+    subject.brief = True
     findings = judged(Ready(subject, {}), laws)
     return [_located(finding, law, subject) for finding, law in zip(findings, laws, strict=True)]
 

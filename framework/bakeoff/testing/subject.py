@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +23,9 @@ from bakeoff.interfaces.sequence import Sequence
 from bakeoff.parts.needs import gather
 from bakeoff.testing.batch import Batch, Held, Place, Run, first_place, moved, pulled, scale
 from bakeoff.testing.law import Raised
+from bakeoff.testing.values import attributes, fixed_noise
 
-#: Types whose values are compared; everything else by identity.
-PLAIN = (int, float, str, bool, type(None))
+C = TypeVar("C")
 
 MODES = ("evaluation", "training")
 
@@ -54,6 +55,7 @@ class Subject:
     root, module : the part, in float64 where its mathematics allows, inside what stands beside it.
     claims : its capabilities.
     untouched : what stood in the attributes of its modules before the first call.
+    brief : some laws try one input only in training mode, where a part rarely does another thing.
     tolerance : what two ways to the same number may differ by, relative to the largest.
     """
 
@@ -64,6 +66,7 @@ class Subject:
         self.claims: Capabilities = module.capabilities
         self.needs = gather(root)
         self.untouched = attributes(root)
+        self.brief = False
         self.dtype, self.tolerance = torch.float32, 1e-4
         if double and self._runs_in_double():
             self.dtype, self.tolerance = torch.float64, 1e-6
@@ -125,6 +128,10 @@ class Subject:
             before = torch.default_generator.get_state()
             self.call(batch.x, self.sequence(batch))
             return not torch.equal(before, torch.default_generator.get_state())
+
+    def tried(self, cases: Iterable[C], mode: str) -> Iterable[C]:
+        """The inputs that a law tries in a mode."""
+        return islice(cases, 1) if self.brief and mode == "training" else cases
 
     def causal(self, mode: str) -> bool:
         """What the class claims for this mode."""
@@ -261,33 +268,3 @@ def _told(x: Tensor, held: Held | None) -> Iterator[None]:
     except Exception as error:
         size = f"B={x.shape[0]}, T={x.shape[1]}{'' if held is None else ' through the state'}"
         raise Raised(f"{size}: {type(error).__name__}: {error}") from error
-
-
-@contextmanager
-def fixed_noise(seed: int) -> Iterator[None]:
-    """The global generator begins at `seed`, and is afterwards what it was."""
-    before = torch.default_generator.get_state()
-    torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(before)
-
-
-def attributes(module: nn.Module) -> dict[str, Any]:
-    """What stands in the attributes of every module: plain values as they are, anything else by identity."""
-    return {
-        f"{prefix}.{name}" if prefix else name: value if isinstance(value, PLAIN) else id(value)
-        for prefix, inner in module.named_modules()
-        for name, value in vars(inner).items()
-        if name != "training"
-    }
-
-
-def jitter(module: nn.Module, seed: int) -> None:
-    """Move every parameter a little, so that what is zero at the start is tested as well."""
-    generator = torch.Generator().manual_seed(seed + 1)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            if parameter.is_floating_point():
-                parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)

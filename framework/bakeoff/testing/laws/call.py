@@ -13,7 +13,8 @@ from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.testing.batch import first_place, moved
 from bakeoff.testing.law import Broken, sequence_law
-from bakeoff.testing.subject import MODES, Subject, attributes, fixed_noise
+from bakeoff.testing.subject import MODES, Subject
+from bakeoff.testing.values import attributes, fixed_noise
 
 
 @sequence_law(None, "call")

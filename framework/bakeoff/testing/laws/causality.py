@@ -24,22 +24,21 @@ def causality(subject: Subject) -> None:
     for mode in MODES:
         with subject.mode(mode):
             if subject.causal(mode):
-                hold(mode, shows, probes(subject), ((T, t) for T in range(2, 40) for t in range(1, T)))
-            elif first_slip(shows, probes(subject)) is None:
+                hold(mode, shows, probes(subject, mode), ((T, t) for T in range(2, 40) for t in range(1, T)))
+            elif first_slip(shows, probes(subject, mode)) is None:
                 raise Broken(f"{mode}: disclaims `causal`, but no output depends on a later token: claim it")
     if subject.claims.bidirectional:
         _bidirectional(subject)
 
 
-def probes(subject: Subject) -> Iterator[tuple[int, int, int]]:
+def probes(subject: Subject, mode: str) -> Iterator[tuple[int, int, int]]:
     """Lengths, ragged with respect to every chunk, and tokens on both sides of its borders, of two rows."""
     yield from ((5, t, 2) for t in range(1, 5))
     for chunk in subject.landmarks():
         T = 2 * chunk + 3 if chunk < 32 else chunk + 3
         yield from ((T, t, 2) for t in sorted({1, chunk - 1, chunk, chunk + 1, T - 1}) if 0 < t < T)
-    for chunk in _USUAL_CHUNKS:
-        if chunk + 3 <= subject.place.max_length:
-            yield from ((chunk + 3, t, 2) for t in (1, chunk - 1, chunk + 2))
+    hidden = (chunk for chunk in _USUAL_CHUNKS if chunk + 3 <= subject.place.max_length)
+    yield from subject.tried(((c + 3, t, 2) for c in hidden for t in (1, c - 1, c + 2)), mode)
 
 
 def leak(subject: Subject, T: int, t: int, rows: int = 1) -> str | None:

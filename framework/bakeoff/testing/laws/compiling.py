@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from bakeoff.testing.law import Broken, NotApplicable, NotClaimed, sequence_law
-from bakeoff.testing.subject import Subject, fixed_noise
+from bakeoff.testing.subject import Subject
+from bakeoff.testing.values import fixed_noise
 
 _LENGTHS = (5, 8, 13, 16, 21)
 _GRAPHS = 2

@@ -21,7 +21,7 @@ def documents(subject: Subject) -> None:
     small = [([total - last, last],) for total in range(2, 24) for last in range(1, total)]
     for mode in MODES:
         with subject.mode(mode, quiet=True):
-            hold(mode, partial(leak, subject), packings(subject), small)
+            hold(mode, partial(leak, subject), subject.tried(packings(subject), mode), small)
 
 
 def packings(subject: Subject) -> Iterator[tuple[list[int], int]]:

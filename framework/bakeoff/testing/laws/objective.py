@@ -14,7 +14,7 @@ from bakeoff.testing.build import VOCABULARY
 from bakeoff.testing.candidate import Candidate
 from bakeoff.testing.host import model
 from bakeoff.testing.law import Broken, law
-from bakeoff.testing.subject import jitter
+from bakeoff.testing.values import jitter
 
 _LENGTH = 6
 

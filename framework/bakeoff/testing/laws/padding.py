@@ -60,7 +60,7 @@ def padding(subject: Subject) -> None:
     ]
     for mode in MODES:
         with subject.mode(mode, quiet=True):
-            hold(mode, partial(slip, subject), _cases(subject), small)
+            hold(mode, partial(slip, subject), subject.tried(_cases(subject), mode), small)
 
 
 def _cases(subject: Subject) -> Iterator[tuple]:

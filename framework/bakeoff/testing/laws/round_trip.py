@@ -14,7 +14,7 @@ from bakeoff.testing.candidate import Candidate
 from bakeoff.testing.law import PART_KINDS, Broken, NotApplicable, law
 from bakeoff.testing.laws.initialisation import tensors
 from bakeoff.testing.report import written
-from bakeoff.testing.subject import PLAIN
+from bakeoff.testing.values import PLAIN
 
 #: Where a component of each kind stands in a recipe.
 _PLACES = {

@@ -8,7 +8,7 @@ from torch import Tensor
 from bakeoff.interfaces.sampler import Sampler
 from bakeoff.testing.candidate import Candidate
 from bakeoff.testing.law import Broken, law
-from bakeoff.testing.subject import fixed_noise
+from bakeoff.testing.values import fixed_noise
 
 _V = 11
 

@@ -31,7 +31,8 @@ def split(subject: Subject) -> None:
 
 def splits(subject: Subject) -> Iterator[tuple[list[int], int]]:
     """Splits of two rows on both sides of every chunk's borders."""
-    yield from (([5], 2), ([1] * min(35, subject.place.max_length), 2), ([2, 1, 1, 1], 2), ([3, 1, 1, 4], 2))
+    singles = 9 if subject.brief else min(35, subject.place.max_length)
+    yield from (([5], 2), ([1] * singles, 2), ([2, 1, 1, 1], 2), ([3, 1, 1, 4], 2))
     for c in subject.landmarks():
         for lengths in ([c - 1, 1, 1, 2], [c, c, 1]) if c < 32 else ([c - 1, 3], [2, c + 1, 1]):
             yield lengths, 2
