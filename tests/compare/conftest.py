@@ -98,6 +98,7 @@ def make_up(quality=None, seeds=(0, 1, 2), tuned=True):
         "environment": {"bakeoff": "0.1.0", "torch": "2.13.0", "python": "3.11.7", "processor": "two cores"},
         "command": "bakeoff compare recipes/made_up.yaml",
         "code": "c0de",
+        "begun": "2026-01-31 12:00",
         "notes": ["5000000 tokens are no multiple of 16384 a step: 300 steps, 4915200 tokens."],
         "trials": [t.name for t in trials],
     }
@@ -152,7 +153,9 @@ def _trial(i, name, level, seed, tuned, lr=None):
         "decode.tokens_per_second": 510.0 + 90 * i + seed,
         "memory.peak_bytes": (310 + 40 * i) * 2.0**20,
     }
+    machine = {"processor": "some processor", "devices": [], "threads": 2}
     result = {"measures": measures, "curve": curve, "seconds": 21.5 + i, "code": ["c0de"]}
+    result |= {"machine": machine, "unmeasured": {}}
     point = {"optimizer.lr": lr or 1e-3} if tuned else {}
     stage = "tune" if lr else "run"
     return Record(f"{name}-seed{seed}-{stage}{lr}", name, seed, stage, point, "done", None, result)

@@ -31,6 +31,9 @@ class SeesTheFuture(SequenceMixer):
 '''
 
 
+PLAIN = {"machine": {"processor": "a", "devices": [], "threads": 1}, "unmeasured": {}}
+
+
 @pytest.fixture
 def no_trials(monkeypatch):
     """Any trial that is started fails the test."""
@@ -132,7 +135,7 @@ def test_results_that_outlived_their_comparison_are_taken_in(tiny, tmp_path, mon
     folder = tmp_path / "here"
     monkeypatch.setattr(Local, "run", lambda self, trials, progress: iter([]))
     compare(tiny, folder=folder, progress=False)
-    result = {"measures": {"validation.bits_per_byte": 3.5}, "curve": [], "seconds": 1.0, "code": ["x"]}
+    result = {"measures": {"validation.bits_per_byte": 3.5}, "curve": [], "seconds": 1.0, "code": ["x"], **PLAIN}
     names = sorted(path.name for path in (folder / "trials").iterdir())
     (folder / "trials" / names[0] / "result.json").write_text(json.dumps(result))
     asked = []
@@ -148,7 +151,7 @@ def test_a_folder_takes_a_larger_comparison_and_keeps_what_it_has(tiny, tmp_path
     compare(tiny, folder=tmp_path / "here", progress=False)
     store = Store(tmp_path / "here")
     for record in store.trials():
-        result = {"measures": {"validation.bits_per_byte": 3.0}, "curve": [], "seconds": 1.0, "code": ["x"]}
+        result = {"measures": {"validation.bits_per_byte": 3.0}, "curve": [], "seconds": 1.0, "code": ["x"], **PLAIN}
         store.finish(record.name, result, None)
     store.close()
     done = compare(tiny, {"seeds": [0, 1, 2]}, folder=tmp_path / "here", progress=False)

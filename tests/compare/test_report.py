@@ -2,6 +2,7 @@ import csv
 import dataclasses
 import io
 import json
+import math
 import re
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -146,6 +147,8 @@ def test_curves_are_means_and_ranges_over_the_steps_that_all_seeds_have(made_up)
     (pair, _) = curve(results.arms[0], "loss", 2)
     assert (pair["step"], pair["low"], pair["high"], pair["mean"]) == (2, 1.5, 4.5, 3.0)
     assert curve(results.arms[0], "bits_per_byte", 1) == []
+    first["curve"] = [p | {"flops": None, "loss": math.inf if p["step"] == 2 else 1.0} for p in first["curve"]]
+    assert [(p["step"], "flops" in p) for p in curve(results.arms[0], "loss", 1)] == [(1, False), (4, False)]
 
 
 def test_what_differs_lists_paths_once_and_marks_what_is_absent():

@@ -140,3 +140,12 @@ def test_trials_of_another_plan_in_the_store_are_left_out(made_up):
     plan, trials = made_up()
     plan["trials"] = plan["trials"][:5]
     assert Results(plan, trials).table[0]["seeds"] == 1
+
+
+def test_unlike_machines_and_what_could_not_be_measured_are_told(made_up):
+    plan, trials = made_up(tuned=False)
+    trials[0].result["machine"] = {"processor": "another", "devices": ["a GPU"], "threads": 4}
+    trials[1].result["unmeasured"] = {"decode": "LSTM keeps no state"}
+    text = " ".join(printed(Results(plan, trials)).split())
+    assert "speeds do not compare: another, a GPU, 4 threads; some processor, 2 threads." in text
+    assert "Not measured: sliding_window, decode: LSTM keeps no state." in text

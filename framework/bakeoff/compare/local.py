@@ -21,6 +21,8 @@ from bakeoff.compare import child
 from bakeoff.errors import UserError
 from bakeoff.interfaces.executor import Executor, Outcome
 
+#: Seconds that a trial has for a last checkpoint when the comparison is stopped.
+PATIENCE = 5.0
 #: Imported once by the process that all trials are forked from.
 PRELOAD = ("torch", "lightning.pytorch", "bakeoff.compare.trial")
 
@@ -60,6 +62,8 @@ class Local(Executor):
                         del running[slot]
                         yield run.outcome()
         finally:
+            for run in running.values():
+                run.process.terminate()
             for run in running.values():
                 run.stop()
 
@@ -124,10 +128,11 @@ class _Running:
         return Outcome(self.folder.name, None, self.reason or _why(code, self.folder))
 
     def stop(self) -> None:
-        """End the trial and all that it started."""
+        """Give the trial, which was asked to end, time for a checkpoint; then end all that it started."""
+        self.process.join(PATIENCE)
         _kill_session(self.process.pid)
         self.process.kill()
-        self.process.join(5)
+        self.process.join()
         self.pipe.close()
 
 

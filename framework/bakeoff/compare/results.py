@@ -12,6 +12,7 @@ from typing import Any
 from bakeoff.compare.statistics import Difference, Estimate, estimate, holm, paired
 from bakeoff.compare.store import Record, Store
 from bakeoff.compare.verdict import Verdict, judge, judge_baseline
+from bakeoff.compare.words import plural
 
 #: Measures with a column of their own in the table.
 COLUMNS = {
@@ -65,7 +66,8 @@ class Results:
 
     def __init__(self, plan: Mapping[str, Any], trials: Items[Record]):
         self.plan = plan
-        self.trials = [trial for trial in trials if trial.name in set(plan["trials"])]
+        planned = set(plan["trials"])
+        self.trials = [trial for trial in trials if trial.name in planned]
         self.arms = [Arm(facts) for facts in plan["arms"]]
         for arm in self.arms:
             arm.trials = [t for t in self.trials if t.arm == arm.name and t.stage == "run"]
@@ -177,6 +179,26 @@ class Results:
         """Whether any part of a trial was run by another version of the code than the present."""
         present = next(arm.facts["code"] for arm in self.arms if arm.name == trial.arm)
         return trial.result is not None and trial.result["code"] != [present]
+
+    @property
+    def machines(self) -> list[str]:
+        """What the trials ran on: processor, devices and threads; each once."""
+        found = {
+            ", ".join([m["processor"], *m["devices"], plural(m["threads"], "thread")]): None
+            for trial in self.trials
+            if trial.result and (m := trial.result["machine"])
+        }
+        return list(found)
+
+    @property
+    def unmeasured(self) -> dict[str, str]:
+        """Arm and measure -> why it could not be measured."""
+        return {
+            f"{trial.arm}, {name}": reason
+            for trial in self.trials
+            if trial.result
+            for name, reason in trial.result["unmeasured"].items()
+        }
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a trial: arm, seed, stage, tuning point, state, measures."""

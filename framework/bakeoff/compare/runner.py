@@ -63,6 +63,9 @@ def compare(
             store.note("plan", run.document(_command(source, overrides, folder)))
             run.all()
             results = Results.of(store)
+        except KeyboardInterrupt:
+            _say(console, "Stopped; the same command continues with what is missing.")
+            raise
         finally:
             store.close()
         page = report.write(results, place)
@@ -91,7 +94,7 @@ class _Run:
             "data": _data(self.plan),
             "code": ", ".join(sorted({arm.code for arm in self.plan.arms})),
             "command": command,
-            "created": before.get("created", time.time()),
+            "begun": before.get("begun", time.strftime("%Y-%m-%d %H:%M")),
         }
         return self.facts
 
@@ -138,13 +141,12 @@ class _Run:
         trials = {trial.name: trial for trial in stages[-1]}
         for trial in trials.values():
             self.store.add(Record(trial.name, trial.arm.name, trial.seed, trial.stage, trial.point, "waiting"))
-        known = {record.name: record for record in self.store.trials() if record.name in trials}
-        for record in known.values():
-            if record.state == "failed" and self.retry:
-                self.store.retry(record.name)
-        missing = [trials[n] for n, r in known.items() if r.state == "waiting" or (r.state == "failed" and self.retry)]
-        order = {name: place for place, name in enumerate(trials)}
-        missing = self._taken_in(sorted(missing, key=lambda trial: order[trial.name]))
+        if self.retry:
+            for record in self.store.trials():
+                if record.name in trials and record.state == "failed":
+                    self.store.retry(record.name)
+        waiting = {record.name for record in self.store.trials() if record.state == "waiting"}
+        missing = self._taken_in([trial for trial in trials.values() if trial.name in waiting])
         if missing:
             self._execute(missing, len(trials) - len(missing))
 
@@ -172,7 +174,7 @@ class _Run:
 
 
 def _environment(spec: Comparison) -> dict[str, Any]:
-    found = next(iter(spec.arms.values())).saved()["versions"]
+    found: dict[str, Any] = {}
     for recipe in spec.arms.values():
         found |= recipe.saved()["versions"]
     of_machine = {key: value for key, value in machine().items() if value not in (None, [])}
@@ -180,14 +182,15 @@ def _environment(spec: Comparison) -> dict[str, Any]:
     return found | of_machine | ({"commit": commit} if commit else {})
 
 
-def _data(plan: Plan) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _data(plan: Plan) -> dict[str, str]:
+    """Corpus, tokenizer and fingerprint; where arms differ, all of them."""
+    found: dict[str, dict[str, None]] = {"corpus": {}, "tokenizer": {}, "fingerprint": {}}
     for arm in plan.arms:
         section = arm.recipe.tree["data"]
-        found.setdefault("corpus", _words(section["corpus"]))
-        found.setdefault("tokenizer", f"{_words(section['tokenizer'])}, {arm.text.vocabulary} ids")
-        found.setdefault("fingerprint", arm.text.fingerprint)
-    return found
+        found["corpus"][_words(section["corpus"])] = None
+        found["tokenizer"][f"{_words(section['tokenizer'])}, {arm.text.vocabulary} ids"] = None
+        found["fingerprint"][arm.text.fingerprint] = None
+    return {key: "; ".join(values) for key, values in found.items()}
 
 
 def _words(node: Mapping[str, Any]) -> str:

@@ -62,6 +62,9 @@ def caveats(results: Results) -> list[str]:
         lines.append(f"{plural(len(results.failures), 'trial')} failed; run again with --retry to try once more.")
     if results.waiting:
         lines.append(f"{plural(len(results.waiting), 'trial')} not run yet; the same command continues.")
+    if len(results.machines) > 1:
+        lines.append(f"Trials ran on unlike machines, so speeds do not compare: {'; '.join(results.machines)}.")
+    lines += [f"Not measured: {what}: {reason}." for what, reason in results.unmeasured.items()]
     stale = [trial for trial in results.trials if results.stale(trial)]
     if stale:
         lines.append(f"{plural(len(stale), 'trial')} by an older version of the code: kept and flagged in the report.")

@@ -64,12 +64,19 @@ def _loss(results: Results) -> dict[str, Any]:
     return {"label": "training loss, nats per token", "series": series}
 
 
+def _number(value: Any) -> bool:
+    return value is not None and math.isfinite(value)
+
+
 def curve(arm: Arm, column: str, every: int) -> list[dict[str, float]]:
-    """Mean, lowest and highest seed of a column at the steps that all seeds have, averaged over `every` steps."""
+    """Mean, lowest and highest seed of a column at the steps that all seeds have, averaged over `every` steps.
+
+    `flops` is left out where a part of the arm declares no cost.
+    """
     seeds = []
     for trial in arm.done():
         points = trial.result["curve"] if trial.result else []
-        seeds.append({p["step"]: p for p in points if p.get(column) is not None})
+        seeds.append({p["step"]: p for p in points if _number(p.get(column))})
     if not seeds:
         return []
     steps = sorted(set.intersection(*(set(seed) for seed in seeds)))
@@ -80,7 +87,8 @@ def curve(arm: Arm, column: str, every: int) -> list[dict[str, float]]:
 def _point(seeds: Items[Mapping[int, Mapping[str, float]]], column: str, steps: Items[int]) -> dict[str, float]:
     values = [math.fsum(seed[step][column] for step in steps) / len(steps) for seed in seeds]
     last = [seed[steps[-1]] for seed in seeds]
-    at = {axis: math.fsum(p[axis] for p in last) / len(last) for axis in ("tokens", "flops", "seconds")}
+    known = [axis for axis in ("tokens", "flops", "seconds") if all(_number(p[axis]) for p in last)]
+    at = {axis: math.fsum(p[axis] for p in last) / len(last) for axis in known}
     return {"step": steps[-1], **at, "mean": math.fsum(values) / len(values), "low": min(values), "high": max(values)}
 
 

@@ -144,7 +144,7 @@ def environment(results: Results) -> Html:
     data = {f"data: {key}": value for key, value in plan["data"].items()}
     listed = [
         join(element("dt", key), element("dd", str(value)))
-        for key, value in {**plan["environment"], **data, "code": plan["code"]}.items()
+        for key, value in {"begun": plan["begun"], **plan["environment"], **data, "code": plan["code"]}.items()
     ]
     return section("Environment", element("dl", *listed, class_="facts"))
 

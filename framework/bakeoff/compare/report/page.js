@@ -66,14 +66,16 @@ function place(tip, width, x, y) {
 
 const padded = (low, high, share) => [low - (high - low || Math.abs(low) || 1) * share, high + (high - low || Math.abs(high) || 1) * share];
 
-const AXES = [["tokens", "tokens", "count"], ["flops", "training FLOPs", "count"], ["seconds", "time in training", "time"]];
+// Column, label, how it is written, what its button says; only those that every arm has.
+const AXES = [["tokens", "tokens", "count", "tokens"], ["flops", "training FLOPs", "count", "FLOPs"], ["seconds", "time in training", "time", "time"]]
+  .filter(([key]) => DATA.curves.every((c) => Object.values(c.series).every((points) => points.every((p) => key in p))));
 
 function learningCurves(box) {
   const state = { metric: 0, axis: 0, log: false, whole: false };
   const set = (key) => (value) => { state[key] = value; draw(); };
   const controls = html("div", { class: "controls" });
   if (DATA.curves.length > 1) controls.append(choice("What is shown", DATA.curves.map((c) => c.label.split(",")[0]), set("metric")));
-  controls.append(choice("Against", ["tokens", "FLOPs", "time"], set("axis")), check("log scale", false, set("log")), check("whole range", false, set("whole")));
+  controls.append(choice("Against", AXES.map((axis) => axis[3]), set("axis")), check("log scale", false, set("log")), check("whole range", false, set("whole")));
   box.append(controls);
   const draw = stage(box, (width, tip) => curvePlot(width, tip, state));
 }
