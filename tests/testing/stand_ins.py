@@ -11,9 +11,9 @@ from bakeoff.testing import check
 from torch import Tensor, nn
 
 
-def broken(component: type) -> dict[str, str]:
-    """Laws that a component breaks, each with its reason."""
-    report = check(component)
+def broken(component: type, *laws: str) -> dict[str, str]:
+    """Laws (of those named, or of all) that a component breaks, each with its reason."""
+    report = check(component, laws=laws or None)
     return {finding.law: finding.reason for finding in report.failures}
 
 

@@ -164,5 +164,5 @@ class ForgetsThePast(Recall):
     ],
 )
 def test_other_faults(component, law, message):
-    laws = broken(component)
+    laws = broken(component, law)
     assert message in laws.get(law, ""), laws

@@ -50,6 +50,6 @@ def test_errors_of_a_part_are_findings():
                 raise RuntimeError("too long")
             return x
 
-    laws = broken(Raises)
+    laws = broken(Raises, "causality", "numbers")
     assert laws["causality"] == "evaluation: B=1, T=5: RuntimeError: too long"
     assert laws["numbers"] == "B=2, T=5: RuntimeError: too long"

@@ -149,5 +149,5 @@ class DropsState(Decay):
     ],
 )
 def test_wrong_states(component, law, message):
-    laws = broken(component)
+    laws = broken(component, law)
     assert message in laws.get(law, ""), laws
