@@ -41,7 +41,7 @@ def _equal(told: str, head: Any, hidden: Tensor, targets: Tensor, weights: Tenso
     fused = fused[0] if isinstance(fused, tuple) else fused
     plain = (nats * weights).sum()
     if not torch.allclose(fused, plain, rtol=1e-6, atol=1e-9):
-        raise Broken(f"{told}: the loss is {float(fused):.6g}, cross-entropy of the logits {float(plain):.6g}")
+        raise Broken(f"{told}: the loss is {fused.item():.6g}, cross-entropy of the logits {plain.item():.6g}")
     named = {"hidden": hidden, **dict(head.named_parameters())}
     pairs = zip(named, *(torch.autograd.grad(value, list(named.values())) for value in (fused, plain)), strict=True)
     for name, one, other in pairs:
