@@ -5,7 +5,7 @@ import sys
 
 import bakeoff
 import pytest
-from bakeoff.cli.main import ORDER, main
+from bakeoff.cli.main import ORDER, main, parse
 
 
 def run(capsys, *words):
@@ -100,3 +100,17 @@ def test_new_does_not_overwrite(capsys, tmp_path):
     code, _, err = run(capsys, "new", "mixer", "my_idea", "--folder", str(tmp_path))
     assert code == 2
     assert "exists" in err
+
+
+def test_overrides_may_follow_options(tmp_path):
+    arguments = parse(["fit", "recipe.yaml", "model.depth=3", "--folder", str(tmp_path), "seed=4"])
+    assert arguments.overrides == ["model.depth=3", "seed=4"]
+    assert arguments.recipe == "recipe.yaml"
+
+
+@pytest.mark.parametrize("words", [["fit", "r.yaml", "--foldr", "x"], ["list", "a=b"], ["fit", "r.yaml", "--x=y"]])
+def test_unknown_words_are_refused(words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        parse(words)
+    assert stop.value.code == 2
+    assert "unrecognized" in capsys.readouterr().err

@@ -46,12 +46,24 @@ def parser(wanted: str | None = None) -> argparse.ArgumentParser:
     return top
 
 
+def parse(words: list[str]) -> argparse.Namespace:
+    """The arguments of one command line; `path=value` may stand anywhere, after options too."""
+    known = parser(words[0] if words else None)
+    arguments, rest = known.parse_known_args(words)
+    loose = [word for word in rest if "=" in word and not word.startswith("-")]
+    if loose != rest or (rest and not hasattr(arguments, "overrides")):
+        known.error(f"unrecognized arguments: {' '.join(word for word in rest if word not in loose) or ' '.join(rest)}")
+    if rest:
+        arguments.overrides = [*arguments.overrides, *rest]
+    return arguments
+
+
 def main(argv: Items[str] | None = None) -> int:
     """Run one command line; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     warnings.showwarning = _warn  # type: ignore[assignment]
     try:
-        arguments = parser(words[0] if words else None).parse_args(words)
+        arguments = parse(words)
         return int(arguments.run(arguments))
     except UserError as error:
         print(f"bakeoff: {error}", file=sys.stderr)

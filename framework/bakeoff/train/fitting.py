@@ -47,6 +47,7 @@ def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress 
     gradient that is not finite.
     """
     recipe.check()
+    recipe.demands()
     arguments = recipe.build("trainer")
     if progress is True and arguments.get("enable_progress_bar") is False:
         progress = False
