@@ -86,3 +86,12 @@ def test_lock_of_a_dead_process_is_free(tmp_path):
     process.join()
     with only_one(tmp_path, lambda message: pytest.fail(message)):
         pass
+
+
+def test_store_of_another_form_is_the_users_error(tmp_path):
+    Store(tmp_path).close()
+    database = sqlite3.connect(tmp_path / "comparison.sqlite")
+    database.execute("PRAGMA user_version=99")
+    database.close()
+    with pytest.raises(UserError, match="its form is 99, this one reads 1"):
+        Store(tmp_path)

@@ -15,6 +15,9 @@ from typing import Any
 
 from bakeoff.errors import UserError
 
+#: Raised when what a store holds changes its form.
+FORM = 1
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS comparison (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS trials (
@@ -50,7 +53,16 @@ class Store:
         self.folder = folder
         self.database = sqlite3.connect(folder / "comparison.sqlite", isolation_level=None)
         self.database.execute("PRAGMA journal_mode=WAL")
+        held = self.database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        form = self.database.execute("PRAGMA user_version").fetchone()[0] if held else FORM
+        if form != FORM:
+            self.database.close()
+            raise UserError(
+                f"{folder} was written by another version of bakeoff (its form is {form}, this one reads {FORM}); "
+                "use that version, or another folder"
+            )
         self.database.executescript(_SCHEMA)
+        self.database.execute(f"PRAGMA user_version={FORM}")
 
     @classmethod
     def open(cls, folder: Path) -> Store:

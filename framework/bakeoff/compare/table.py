@@ -59,7 +59,10 @@ def caveats(results: Results) -> list[str]:
     if seeds == 1:
         lines.append("One seed: no interval is claimed, and no verdict; give at least three seeds.")
     if results.failures:
-        lines.append(f"{plural(len(results.failures), 'trial')} failed; run again with --retry to try once more.")
+        failed = plural(len(results.failures), "trial")
+        lines.append(
+            f"{failed} failed (log.txt in its folder under trials/ says more); --retry runs failed ones again."
+        )
     if results.waiting:
         lines.append(f"{plural(len(results.waiting), 'trial')} not run yet; the same command continues.")
     if len(results.machines) > 1:

@@ -13,7 +13,7 @@ from bakeoff.parts.files import write_whole
 
 def write(results: Results, folder: Path) -> Path:
     """Write `report.html`, `report.md` and `results.csv` into the folder; returns the path of the page."""
-    write_whole(folder / "results.csv", csv_text(results).encode())
-    write_whole(folder / "report.md", markdown(results).encode())
-    write_whole(folder / "report.html", page(results).encode())
+    texts = {"results.csv": csv_text(results), "report.md": markdown(results), "report.html": page(results)}
+    for name, text in texts.items():
+        write_whole(folder / name, text.encode())
     return folder / "report.html"

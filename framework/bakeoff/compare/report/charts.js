@@ -62,7 +62,7 @@ function ticks(low, high, wanted, log) {
   }
   const rough = (high - low) / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
+  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
   const found = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high * (1 + 1e-12) + 1e-12; i++) found.push(i * step);
   return found;

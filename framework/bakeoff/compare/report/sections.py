@@ -24,7 +24,7 @@ COSTS = (
     ("peak memory", "peak_bytes", size),
     ("parameters", "parameters", count),
     ("without embedding", "parameters_without_embedding", count),
-    ("FLOPs per token", "flops_per_token", count),
+    ("FLOPs / token", "flops_per_token", count),
     ("state per sequence", "state_bytes", size),
 )
 
@@ -146,6 +146,8 @@ def breakable(path: str) -> Html:
 def _leaf(value: Any) -> str:
     if value is ABSENT:
         return "–"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_leaf, value))}]"
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     return str(value)
