@@ -9,7 +9,6 @@ import venv
 from pathlib import Path
 
 import pytest
-
 from bakeoff.cli.new import write_package
 
 ROOT = Path(__file__).parent.parent
@@ -18,7 +17,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 #: Appended to the commands that train, so that a page runs in seconds.
 SHORT = {
-    "fit": "trainer.max_steps=2 data.batch_tokens=1024 data.micro_batch=null data.length=64",
+    "fit": "trainer.max_steps=2 data.batch_tokens=1024 data.micro_batch=null data.length=64 validation.tokens=4096",
     "compare": (
         "budget.tokens=512 seeds=[0] measure=[validation] base.data.batch_tokens=256 base.data.length=64"
         " base.data.micro_batch=null base.validation.tokens=512"

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 from bakeoff import registry
 from bakeoff.cli import doctor
@@ -17,10 +15,8 @@ def extra_entries(monkeypatch: pytest.MonkeyPatch) -> list[registry.Entry]:
     return entries
 
 
-def test_it_is_done_in_ten_seconds_and_says_what_matters(capsys: pytest.CaptureFixture[str]):
-    start = time.perf_counter()
+def test_it_says_what_matters(capsys: pytest.CaptureFixture[str]):
     assert main(["doctor"]) == 0
-    assert time.perf_counter() - start < 10
     shown = capsys.readouterr().out
     for words in ("torch", "Python", "[quickstart]", "of bakeoff", "threads", "GFLOP/s", "GB/s", "cache", "compiler"):
         assert words in shown
