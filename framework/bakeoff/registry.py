@@ -54,11 +54,6 @@ class Entry:
     package: str
     version: str
 
-    @property
-    def installed(self) -> bool:
-        """Whether a package ships it, and no script registered it for this process."""
-        return bool(self.version)
-
     def load(self) -> type:
         """Import the class; a package that fails to import is named in the error."""
         module_name, _, attribute = self.target.partition(":")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -54,7 +55,7 @@ class Capabilities:
         return replace(self, **met, causal_in_training=training)
 
 
-class Component:
+class Component(ABC):
     """Base of every interface: a kind, a source, and claims that are checked."""
 
     kind: ClassVar[str]

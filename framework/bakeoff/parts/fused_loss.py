@@ -97,27 +97,15 @@ class _FusedLoss(torch.autograd.Function):
         for start in range(0, M, chunk):
             rows = slice(start, min(start + chunk, M))
             logits = torch.mm(h[rows], w.t(), out=buffer[: rows.stop - start])
-            if bias is not None:
-                logits = logits + bias
-            logits = capped(logits.to(exact), soft_cap)
+            logits = (logits if bias is None else logits + bias).to(exact)
             share = weights[rows].to(exact)
-            lse = logits.logsumexp(-1)
-            at = targets[rows][:, None]
-            own = (lse - logits.gather(-1, at)[:, 0]) * share
-            nats += own.sum()
-            loss += (1 - smoothing) * own.sum() + z_loss * (lse.square() * share).sum()
-            if smoothing:
-                loss += smoothing * ((lse - logits.mean(-1)) * share).sum()
-            if d_hidden is None:
+            penalised, plain, grad = _of_chunk(
+                logits, targets[rows], share, soft_cap, z_loss, smoothing, d_hidden is not None
+            )
+            loss += penalised
+            nats += plain
+            if grad is None or d_hidden is None:
                 continue
-            slope = None if soft_cap is None else 1 - (logits / soft_cap).square()
-            # d loss / d logits = weight * ((1 + 2 z lse) softmax - (1 - eps) onehot - eps / V)
-            grad = logits.sub_(lse[:, None]).exp_().mul_((share * (1 + 2 * z_loss * lse))[:, None])
-            grad.scatter_add_(1, at, ((smoothing - 1) * share)[:, None])
-            if smoothing:
-                grad.sub_((smoothing / V * share)[:, None])
-            if slope is not None:
-                grad.mul_(slope)
             if d_bias is not None:
                 d_bias += grad.sum(0)
             grad = grad.to(h.dtype)
@@ -140,3 +128,33 @@ class _FusedLoss(torch.autograd.Function):
             for gradient, kind in zip(ctx.gradients, ctx.kinds, strict=True)
         ]
         return (*scaled, None, None, None, None, None, None)
+
+
+def _of_chunk(
+    logits: Tensor,
+    targets: Tensor,
+    share: Tensor,
+    soft_cap: float | None,
+    z_loss: float,
+    smoothing: float,
+    differentiate: bool,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Penalised sum, sum of nats, and the gradient by the logits as the head gives them; overwrites `logits`.
+
+    d loss / d logits = share ((1 + 2 z lse) softmax - (1 - eps) onehot - eps / V), times the slope of the cap.
+    """
+    logits = capped(logits, soft_cap)
+    at = targets[:, None]
+    lse = logits.logsumexp(-1)
+    nats = ((lse - logits.gather(-1, at)[:, 0]) * share).sum()
+    loss = (1 - smoothing) * nats + z_loss * (lse.square() * share).sum()
+    if smoothing:
+        loss = loss + smoothing * ((lse - logits.mean(-1)) * share).sum()
+    if not differentiate:
+        return loss, nats, None
+    slope = None if soft_cap is None else 1 - (logits / soft_cap).square()
+    grad = logits.sub_(lse[:, None]).exp_().mul_((share * (1 + 2 * z_loss * lse))[:, None])
+    grad.scatter_add_(1, at, ((smoothing - 1) * share)[:, None])
+    if smoothing:
+        grad.sub_((smoothing / logits.shape[-1] * share)[:, None])
+    return loss, nats, grad if slope is None else grad.mul_(slope)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Any
 
 from bakeoff.errors import UserError
@@ -54,9 +55,9 @@ class Warmed(Schedule):
             return (step + 1) / warmup
         return self.after(step - warmup, total - warmup, total)
 
+    @abstractmethod
     def after(self, step: int, left: int, total: int) -> float:
         """Factor at `step` (from 0) of the `left` steps that follow the warm-up, in a run of `total`."""
-        raise NotImplementedError
 
 
 def _final(final: float) -> float:

@@ -30,7 +30,7 @@ class Case(NamedTuple):
 
 
 def cases(package: str | None = None, kind: str | None = None) -> list[Any]:
-    """Pytest parameters, each a `Case`, for the components of a package (by default of every one that is installed).
+    """Pytest parameters, each a `Case`, for the components of a package (by default of all, scripts included).
 
         @pytest.mark.parametrize("case", bakeoff.testing.cases("my-idea"))
         def test_laws(case):
@@ -39,11 +39,7 @@ def cases(package: str | None = None, kind: str | None = None) -> list[Any]:
     Laws that take long are cases of their own, marked `slow`.
     One that cannot be imported is a case that fails. Raises `ValueError` if the package registers no component.
     """
-    entries = [
-        entry
-        for entry in names(kind)
-        if (entry.installed if package is None else _plain(entry.package) == _plain(package))
-    ]
+    entries = [entry for entry in names(kind) if package is None or _plain(entry.package) == _plain(package)]
     if not entries:
         known = sorted({entry.package for entry in names()})
         raise ValueError(
