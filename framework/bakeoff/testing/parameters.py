@@ -30,7 +30,7 @@ class Case(NamedTuple):
 
 
 def cases(package: str | None = None, kind: str | None = None) -> list[Any]:
-    """Pytest parameters, each a `Case`, for the components of a package (by default of all, scripts included).
+    """Pytest parameters, each a `Case`, for the components of a package (by default of all, those of scripts too).
 
         @pytest.mark.parametrize("case", bakeoff.testing.cases("my-idea"))
         def test_laws(case):
