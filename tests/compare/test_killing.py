@@ -13,6 +13,8 @@ from bakeoff.compare.store import Store
 from bakeoff.train.curve import read_curve
 
 KILLS = 20
+#: Of a trial, so many that there is still something to kill at the end.
+STEPS = 600
 
 
 def run(file, folder, environment):
@@ -56,7 +58,7 @@ def numbers(folder):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_killed_at_random_it_ends_with_the_same_numbers(tiny, tmp_path):
-    tiny["budget"]["tokens"] = 256 * 60
+    tiny["budget"]["tokens"] = 256 * STEPS
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny, sort_keys=False))
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -69,18 +71,16 @@ def test_killed_at_random_it_ends_with_the_same_numbers(tiny, tmp_path):
         process = run(tmp_path / "tiny.yaml", killed, environment)
         if not wait_until(lambda p=process, b=before: last_start(killed) > b or p.poll() is not None, 300):
             pytest.fail("no trial began")
-        if process.poll() is not None:  # all trials are done
-            break
-        time.sleep(draw.uniform(0.0, 1.2))
+        assert process.poll() is None, f"all trials are done after {kills} kills: give them more steps"
+        time.sleep(draw.uniform(0.0, 1.0))
         process.send_signal(signal.SIGKILL)
         process.wait()
         kills += 1
         assert wait_until(lambda: not children(killed), 1.0), "a trial outlived its comparison by a second"
-    assert kills > KILLS // 4
     assert run(tmp_path / "tiny.yaml", killed, environment).wait() == 0
     assert numbers(killed) == numbers(whole)
     for trial in (killed / "trials").iterdir():
-        assert [row["step"] for row in read_curve(trial / "run" / "curve.csv")] == list(range(1, 61))
+        assert [row["step"] for row in read_curve(trial / "run" / "curve.csv")] == list(range(1, STEPS + 1))
 
 
 @pytest.mark.slow
