@@ -14,7 +14,7 @@ import pytest
 import torch
 import yaml
 from bakeoff.cli.main import main
-from bakeoff.errors import CapabilityError, UserError
+from bakeoff.errors import UserError
 from bakeoff.train import NotFinite, fit, fitting
 from bakeoff.train.module import TrainingModule
 
@@ -95,7 +95,7 @@ def test_bf16_trains_and_scaled_half_precision_on_a_cpu_is_refused(tiny, tmp_pat
     run = fit(tiny(trainer__precision="bf16-mixed"), folder=tmp_path / "bf16", progress=False)
     assert run.curve[-1]["loss"] < run.curve[0]["loss"]
     assert all(value.dtype == torch.float32 for value in run.model.state_dict().values() if value.is_floating_point())
-    with pytest.raises(CapabilityError, match="bf16-mixed"):
+    with pytest.raises(UserError, match="bf16-mixed"):
         fit(tiny(trainer__precision="16-mixed", trainer__accelerator="cpu"), folder=tmp_path / "half", progress=False)
 
 

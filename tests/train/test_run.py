@@ -114,6 +114,7 @@ def test_a_script_runs_only_where_it_is_trusted(values, tmp_path, in_child, capf
     script.write_text(SCRIPT)
     values["imports"] = [str(script)]
     values["model"]["blocks"]["layer"]["mixer"] = {"use": "passing_by"}
+    values["data"]["isolate_documents"] = False  # the script's mixer claims nothing
     assert in_child(lambda: bakeoff.recipe(values).fit(folder=tmp_path / "run", progress=False)) == 0
     capfd.readouterr()
     script.unlink()  # the run has a copy
