@@ -19,6 +19,9 @@ def toy(folder, progress):
             for i in range(int(value)):
                 progress({"step": i})
                 time.sleep(0.01)
+        elif action == "meet":
+            while not (folder.parent / value / "pid").exists():
+                time.sleep(0.01)
         elif action == "pid":
             (folder / "pid").write_text(str(os.getpid()))
         elif action == "worker":

@@ -82,9 +82,9 @@ def test_coverage_of_the_interval_is_nominal():
     import random
 
     draw = random.Random(0)
-    runs = 4000
+    runs = 1500
     covered = 0
     for _ in range(runs):
         low, high = estimate([draw.gauss(0.0, 1.0) for _ in range(3)]).interval
         covered += low <= 0.0 <= high
-    assert covered / runs == pytest.approx(0.95, abs=0.0125)  # 3.6 standard errors of the share
+    assert covered / runs == pytest.approx(0.95, abs=0.02)  # 3.6 standard errors of the share
