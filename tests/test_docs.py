@@ -44,8 +44,8 @@ def shortened(line):
     command = line.split("#")[0].strip()
     words = shlex.split(command)
     if words[0] == "pip":
-        place = ROOT if words[-1].startswith(".") else words[-1]
-        return f"pip install -q --no-deps --no-build-isolation -e {place}"
+        place = f"-e {ROOT}" if words[-1].startswith(".") else f"./{words[-1]}"
+        return f"pip install -q --no-deps --no-build-isolation {place}"
     if words[:2] == ["pytest", "bakeoff-my-idea"]:
         return f"python -m {command} -q -p no:cacheprovider"
     if words[0] == "bakeoff" and words[1] in SHORT:
@@ -69,7 +69,7 @@ def test_commands_run_as_they_stand(page, environment, tmp_path):
             done = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
             assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     for body in blocks(page, "python"):
-        if body.startswith("import bakeoff\n"):
+        if "import bakeoff\n" in body:
             done = subprocess.run(["python", "-c", body], cwd=tmp_path, env=environment, capture_output=True, text=True)
             assert done.returncode == 0, f"{body}\n{done.stderr}"
 
