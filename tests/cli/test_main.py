@@ -6,6 +6,7 @@ import sys
 import bakeoff
 import pytest
 from bakeoff.cli.main import ORDER, main, parse
+from bakeoff.interfaces.command import Command
 
 
 def run(capsys, *words):
@@ -68,6 +69,29 @@ def test_show_of_an_unknown_name(capsys):
     code, _, err = run(capsys, "show", "gated_mpl")
     assert code == 2
     assert "did you mean 'gated_mlp'" in err
+
+
+def test_cite(capsys):
+    code, out, _ = run(capsys, "cite", "bakeoff:models/transformer.yaml")
+    assert code == 0
+    assert "arxiv.org/abs/2104.09864" in out  # rotary positions, Su et al. 2021
+
+
+def test_an_argument_may_bear_the_name_of_what_commands_do(capsys, monkeypatch):
+    class Walk(Command):
+        """Walks."""
+
+        help = "walk"
+
+        def arguments(self, parser):
+            parser.add_argument("run")
+
+        def run(self, arguments):
+            print(arguments.run)
+            return 0
+
+    monkeypatch.setattr("bakeoff.cli.main.find", lambda name, kind: Walk)
+    assert run(capsys, "cite", "far")[:2] == (0, "far\n")
 
 
 def test_show_every_component(capsys):

@@ -15,6 +15,9 @@ from bakeoff.registry import find, names
 #: Order in `--help`; commands of plugins follow.
 ORDER = ("fit", "compare", "report", "check", "plan", "generate", "evaluate", "list", "show", "new", "cite", "doctor")
 
+#: Where a parsed command line holds what to call; no argument of a command can bear this name.
+RUN = "what to run"
+
 
 def commands() -> dict[str, type[Command]]:
     """All subcommands by name; one that cannot be loaded is named in a warning and left out."""
@@ -42,7 +45,7 @@ def parser(wanted: str | None = None) -> argparse.ArgumentParser:
         one = sub.add_parser(name, help=cls.help, description=cls.__doc__ or cls.help)
         command = cls()
         command.arguments(one)
-        one.set_defaults(run=command.run)
+        one.set_defaults(**{RUN: command.run})
     return top
 
 
@@ -64,7 +67,7 @@ def main(argv: Items[str] | None = None) -> int:
     warnings.showwarning = _warn  # type: ignore[assignment]
     try:
         arguments = parse(words)
-        return int(arguments.run(arguments))
+        return int(getattr(arguments, RUN)(arguments))
     except UserError as error:
         print(f"bakeoff: {error}", file=sys.stderr)
         return 2
