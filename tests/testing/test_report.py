@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from bakeoff.interfaces import Part
 from bakeoff.testing import LawFailure, Report, check
+from bakeoff.testing.law import LAWS, laws_for
 
 from .stand_ins import Decay, Mean, Recall, broken
 
@@ -26,6 +28,17 @@ def test_what_is_not_claimed_is_not_tested():
     status = {finding.law: finding.status for finding in check(Mean).findings}
     assert status["causality"] == status["call"] == status["cost"] == "passed"
     assert all(status[law] == "not claimed" for law in ("split", "documents", "padding", "state"))
+
+
+def test_a_law_says_what_it_demands_and_of_whom():
+    class Silent(Mean):
+        flops = Part.flops
+
+    told = {law.name: ", ".join(law.claims) for law in laws_for("mixer", None, slow=True)}
+    assert all(law.demand for law in LAWS)
+    findings = check(Silent, quick=False).findings
+    assert {f.law: f.reason for f in findings if f.status == "not claimed"} == {k: v for k, v in told.items() if v}
+    assert not [f for f in findings if f.status == "failed"]
 
 
 def test_the_report_reads_and_raises():

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import wraps
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeVar
 
+from bakeoff.errors import CapabilityError
+
 if TYPE_CHECKING:
     from bakeoff.testing.candidate import Candidate
+    from bakeoff.testing.subject import Subject
 
 #: Seconds that the search for a smaller input may take, once a law is known to be broken.
 SEARCH_SECONDS = 2.0
@@ -42,29 +47,42 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True)
 class Law:
-    """One law: its number in the documentation (None for a check of one kind alone), name, and test."""
+    """One law: its number in the documentation (None for a check of one kind alone), name, and test.
+
+    `claims`: capabilities, or `flops`, of which a class must promise one for the law to be tested; none: it always is.
+    """
 
     number: int | None
     name: str
     kinds: frozenset[str]
     test: Callable[[Candidate], None]
     slow: bool = False
+    claims: tuple[str, ...] = ()
+
+    @property
+    def demand(self) -> str:
+        """What must hold, in a sentence or two."""
+        return inspect.getdoc(self.test) or ""
 
 
 LAWS: list[Law] = []
 
 
-def law(number: int | None, name: str, *kinds: str, slow: bool = False) -> Callable[[C], C]:
-    """Register a test of the kit for components of `kinds`."""
+def law(
+    number: int | None, name: str, *kinds: str, slow: bool = False, claims: tuple[str, ...] = ()
+) -> Callable[[C], C]:
+    """Register a test of the kit for components of `kinds`; its docstring is what the law demands."""
 
     def wrap(test: C) -> C:
-        LAWS.append(Law(number, name, frozenset(kinds), test, slow))  # type: ignore[arg-type]
+        LAWS.append(Law(number, name, frozenset(kinds), test, slow, claims))  # type: ignore[arg-type]
         return test
 
     return wrap
 
 
-def sequence_law(number: int | None, name: str, *, hosted: bool = True, slow: bool = False) -> Callable[[C], C]:
+def sequence_law(
+    number: int | None, name: str, *, hosted: bool = True, slow: bool = False, claims: tuple[str, ...] = ()
+) -> Callable[[C], C]:
     """Register a test of mixers, feed-forwards, blocks and backbones, called with the `Subject`.
 
     `hosted`: also of what stands inside one, such as a norm, tested in its place.
@@ -72,10 +90,27 @@ def sequence_law(number: int | None, name: str, *, hosted: bool = True, slow: bo
     kinds = (*SEQUENCE_KINDS, *HOSTED_KINDS) if hosted else SEQUENCE_KINDS
 
     def wrap(test: C) -> C:
-        law(number, name, *kinds, slow=slow)(lambda candidate: test(candidate.subject))  # type: ignore[operator]
+        @law(number, name, *kinds, slow=slow, claims=claims)
+        @wraps(test)  # type: ignore[arg-type]
+        def of_candidate(candidate: Candidate) -> None:
+            if claims and not any(_promises(candidate.subject, claim) for claim in claims):
+                raise NotClaimed(", ".join(claims))
+            test(candidate.subject)  # type: ignore[operator]
+
         return test
 
     return wrap
+
+
+def _promises(subject: Subject, claim: str) -> bool:
+    """Whether a part claims a capability or, for `flops`, declares its cost."""
+    if claim != "flops":
+        return getattr(subject.claims, claim)
+    try:
+        subject.module.flops(1, 1)
+    except CapabilityError:
+        return False
+    return True
 
 
 def laws_for(kind: str, wanted: Iterable[int | str] | None, *, slow: bool) -> list[Law]:

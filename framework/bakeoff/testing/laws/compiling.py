@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bakeoff.testing.law import Broken, NotApplicable, NotClaimed, sequence_law
+from bakeoff.testing.law import Broken, NotApplicable, sequence_law
 from bakeoff.testing.subject import Subject
 from bakeoff.testing.values import fixed_noise
 
@@ -13,11 +13,9 @@ _LENGTHS = (5, 8, 13, 16, 21)
 _GRAPHS = 2
 
 
-@sequence_law(11, "compile", hosted=False, slow=True)
+@sequence_law(11, "compile", hosted=False, slow=True, claims=("compile",))
 def compiling(subject: Subject) -> None:
     """At most two graphs over five sequence lengths, each with the values of the plain call."""
-    if not subject.claims.compile:
-        raise NotClaimed("compile")
     if subject.module.kind == "backbone":
         raise NotApplicable("its blocks are compiled one by one")
     from torch._dynamo.testing import CompileCounter  # as slow to import as torch itself, so only where it is needed

@@ -12,12 +12,11 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.attention_op import AttentionOp
 from bakeoff.interfaces.backbone import Backbone
 from bakeoff.interfaces.part import StatefulPart
 from bakeoff.testing.batch import Held
-from bakeoff.testing.law import Broken, NotApplicable, NotClaimed, sequence_law
+from bakeoff.testing.law import Broken, NotApplicable, sequence_law
 from bakeoff.testing.laws.numbers import has_naive
 from bakeoff.testing.subject import Subject
 
@@ -26,13 +25,9 @@ from bakeoff.testing.subject import Subject
 _SIZES = ((7, 7), (1, 1), (1, 13), (3, 11))
 
 
-@sequence_law(8, "cost", hosted=False)
+@sequence_law(8, "cost", hosted=False, claims=("flops",))
 def cost(subject: Subject) -> None:
     """`flops` equals the products that a run of the naive form makes, rectangles scaled to the visible pairs."""
-    try:
-        subject.module.flops(1, 1)
-    except CapabilityError:
-        raise NotClaimed("flops") from None
     for queries, keys in _SIZES:
         if queries == keys or subject.claims.state:
             declared, counted = subject.module.flops(queries, keys), count(subject, queries, keys)

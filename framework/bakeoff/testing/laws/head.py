@@ -49,7 +49,7 @@ def _equal(told: str, head: Any, hidden: Tensor, targets: Tensor, weights: Tenso
             raise Broken(f"{told}: the gradient of {name} differs by {float((one - other).abs().max()):.2g}")
 
 
-@law(8, "cost", "head")
+@law(8, "cost", "head", claims=("flops",))
 def cost(candidate: Candidate) -> None:
     """`flops` equals the products of a run."""
     head: Any = candidate.filled().part

@@ -10,18 +10,16 @@ from itertools import product
 import torch
 
 from bakeoff.testing.batch import Batch, Run, pulled, scale
-from bakeoff.testing.law import NotClaimed, hold, sequence_law
+from bakeoff.testing.law import hold, sequence_law
 from bakeoff.testing.subject import Subject
 
 #: Mode, and whether gradients are on: the two layouts that a growing state has.
 _LAYOUTS = (("evaluation", False), ("training", True))
 
 
-@sequence_law(2, "split")
+@sequence_law(2, "split", claims=("state",))
 def split(subject: Subject) -> None:
     """All tokens at once equal any chunks through the state, down to single tokens; gradients too."""
-    if not subject.claims.state:
-        raise NotClaimed("state")
     small = [(lengths,) for T in range(1, 8) for lengths in compositions(T)]
     for mode, gradients in _LAYOUTS:
         told = f"{mode}, {'gradients on' if gradients else 'no_grad'}"

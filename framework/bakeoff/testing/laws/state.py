@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bakeoff.interfaces.past import Past
 from bakeoff.interfaces.state import tensors
-from bakeoff.testing.law import Broken, NotClaimed, sequence_law
+from bakeoff.testing.law import Broken, sequence_law
 from bakeoff.testing.subject import Subject
 
 _LAYOUTS = (("gradients on", True), ("no_grad", False))
@@ -19,11 +19,9 @@ _LAYOUTS = (("gradients on", True), ("no_grad", False))
 _APART = 48
 
 
-@sequence_law(5, "state")
+@sequence_law(5, "state", claims=("state",))
 def state(subject: Subject) -> None:
     """Rows are selected and repeated, a fork goes its own way; bytes as declared; accumulators are float32."""
-    if not subject.claims.state:
-        raise NotClaimed("state")
     for told, gradients in _LAYOUTS:
         with subject.mode("evaluation"), nullcontext() if gradients else torch.no_grad():
             _is_nest(subject, told)
