@@ -33,6 +33,7 @@ KINDS: dict[str, str] = {
     "objective": "bakeoff.interfaces.objective:Objective",
     "schedule": "bakeoff.interfaces.schedule:Schedule",
     "sampler": "bakeoff.interfaces.sampler:Sampler",
+    "converter": "bakeoff.interfaces.converter:Converter",
     "executor": "bakeoff.interfaces.executor:Executor",
     "page": "bakeoff.interfaces.page:Page",
     "command": "bakeoff.interfaces.command:Command",

@@ -58,11 +58,11 @@ class Check(Command):
 
 def _allocated(recipe: Recipe, model: Any) -> Any:
     """The model in memory if it is small: filling one that stands on the meta device takes torch longer."""
-    from bakeoff.recipe.demands import VOCABULARY
+    from bakeoff.recipe.demands import vocabulary
 
     if sum(parameter.numel() for parameter in model.parameters()) > SMALL:
         return model
-    return recipe.build("model", vocab_size=VOCABULARY)
+    return recipe.build("model", vocab_size=vocabulary(recipe))
 
 
 def laws(name: str, model: Any, known: dict[Any, Any]) -> str:

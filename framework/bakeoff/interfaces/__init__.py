@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from bakeoff.interfaces.command import Command
     from bakeoff.interfaces.component import Capabilities, Component, Reference
     from bakeoff.interfaces.context import LayerContext, Shared
+    from bakeoff.interfaces.converter import Converter
     from bakeoff.interfaces.corpus import Corpus
     from bakeoff.interfaces.executor import Executor, Outcome
     from bakeoff.interfaces.feed_forward import FeedForward
@@ -36,6 +37,7 @@ _MODULES = {
     "Capabilities": "component",
     "Command": "command",
     "Component": "component",
+    "Converter": "converter",
     "Corpus": "corpus",
     "Entries": "past",
     "Executor": "executor",
@@ -65,8 +67,8 @@ _MODULES = {
 }
 
 __all__ = [
-    "AttentionOp", "Backbone", "Block", "Capabilities", "Command", "Component", "Corpus", "Entries", "Executor",
-    "FeedForward", "Head", "LayerContext", "Need", "Norm", "Objective", "Outcome", "Page", "Part", "Past",
+    "AttentionOp", "Backbone", "Block", "Capabilities", "Command", "Component", "Converter", "Corpus", "Entries",
+    "Executor", "FeedForward", "Head", "LayerContext", "Need", "Norm", "Objective", "Outcome", "Page", "Part", "Past",
     "PositionalEncoding", "Reference", "Result", "Sampler", "Schedule", "Sequence", "SequenceMixer", "Shared",
     "StatefulPart", "Statistics", "Terms", "TokenLosses", "Tokenizer",
 ]  # fmt: skip

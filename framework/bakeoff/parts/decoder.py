@@ -61,6 +61,7 @@ class Decoder(Backbone):
     position : an encoding that acts on embeddings; those that act on attention belong to the mixer.
     norm : the final norm, or null.
     embedding_scale : multiplies the embeddings (Gemma: sqrt(D)).
+    embedding_norm : normalises the embeddings, before the position (BLOOM), or null.
     dropout : on the embeddings.
     """
 
@@ -78,6 +79,7 @@ class Decoder(Backbone):
         position: Callable[[LayerContext], PositionalEncoding] | None = None,
         norm: Callable[[LayerContext], Norm] | None = RMSNorm,
         embedding_scale: float = 1.0,
+        embedding_norm: Callable[[LayerContext], Norm] | None = None,
         dropout: float = 0.0,
     ):
         super().__init__(context)
@@ -87,6 +89,7 @@ class Decoder(Backbone):
         self.names = layer_names(pattern, depth, blocks)
         self.embed = Embedding(context.vocab_size, context.d_model)
         self.embedding_scale = embedding_scale
+        self.embedding_norm = None if embedding_norm is None else embedding_norm(context)
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
         self.position = None if position is None else position(context)
         if self.position is not None and "embed" not in self.position.hooks:
@@ -106,6 +109,7 @@ class Decoder(Backbone):
         first = {"use": "pre_norm", "mixer": None, "feed_forward": {"use": "mlp"}}
         pattern = {"first": ["first"], "repeat": ["layer"]}
         extras = {"position": {"use": "sinusoidal_position"}, "norm": None, "embedding_scale": 4.0, "dropout": 0.1}
+        extras["embedding_norm"] = {"use": "layer_norm"}
         return [
             {"depth": 2, "pattern": ["layer"], "blocks": {"layer": block}},
             {"depth": 2, "pattern": pattern, "blocks": {"first": first, "layer": block}, **extras},
@@ -132,6 +136,8 @@ class Decoder(Backbone):
         x = self.embed(sequence.tokens)
         if self.embedding_scale != 1.0:
             x = x * self.embedding_scale
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
         if self.position is not None:
             x = self.position.embed(x, sequence.prepare(self.position.needs()))
         x = self.dropout(x)

@@ -41,6 +41,23 @@ class RMSNorm(Norm):
         return F.rms_norm(x.to(wide), self.weight.shape, self.weight.to(wide), self.eps).to(x.dtype)
 
 
+class ZeroCentredRMSNorm(RMSNorm):
+    """`x / sqrt(mean(x^2) + eps) * (1 + weight)`, so that weight decay draws the gain to one."""
+
+    reference = Reference(
+        "Gemma Team", 2024, "Gemma: Open Models Based on Gemini Research and Technology", "https://arxiv.org/abs/2403.08295"
+    )  # fmt: skip
+
+    def reset_parameters(self) -> None:
+        """Gains of one."""
+        init.fill(self.weight, init.constant(0.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)."""
+        wide = torch.promote_types(x.dtype, torch.float32)
+        return F.rms_norm(x.to(wide), self.weight.shape, 1 + self.weight.to(wide), self.eps).to(x.dtype)
+
+
 class LayerNorm(Norm):
     """`(x - mean) / sqrt(variance + eps) * weight + bias`, computed in float32 at least, in the type of `x`."""
 

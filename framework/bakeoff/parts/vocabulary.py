@@ -15,27 +15,30 @@ from bakeoff.parts.linear import Linear, linear_flops
 
 
 class Vocabulary(Head):
-    """Logits `h W^T (+ b)`, or their loss without holding them all.
+    """Logits `scale h W^T (+ b)`, or their loss without holding them all.
 
     Parameters
     ----------
+    scale : multiplies the logits, before the bias (Cohere: 1/16).
     soft_cap : logits are `cap * tanh(logits / cap)` (Gemma 2, arXiv:2408.00118).
     bias : add a learned bias (V,).
     """
 
     capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, bidirectional=True)
 
-    def __init__(self, context: LayerContext, *, soft_cap: float | None = None, bias: bool = False):
+    def __init__(self, context: LayerContext, *, scale: float = 1.0, soft_cap: float | None = None, bias: bool = False):
         super().__init__(context)
+        if scale <= 0:
+            raise ValueError(f"scale is {scale}; it must be positive")
         if soft_cap is not None and soft_cap <= 0:
             raise ValueError(f"soft_cap is {soft_cap}; it must be positive, or null for none")
-        self.soft_cap = soft_cap
+        self.scale, self.soft_cap = scale, soft_cap
         self.projection = Linear(context.d_model, context.vocab_size, bias=bias, role="readout")
 
     @classmethod
     def examples(cls) -> list[dict[str, Any]]:
         """As it is, and with every option."""
-        return [{}, {"soft_cap": 5.0, "bias": True}]
+        return [{}, {"scale": 0.5, "soft_cap": 5.0, "bias": True}]
 
     def tie(self, embedding: nn.Parameter) -> None:
         """Share the input embedding as W."""
@@ -55,6 +58,8 @@ class Vocabulary(Head):
 
         `reduce` "sum": `(penalised sum, sum of nats)`, weighted by `weights` (B, T). "none": nats of each token (B, T).
         """
+        if self.scale != 1.0:
+            hidden = hidden * self.scale
         if targets is None:
             return capped(self.projection(hidden), self.soft_cap)
         if reduce == "none":

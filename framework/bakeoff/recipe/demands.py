@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bakeoff.recipe.single import Recipe
 
 #: Stands in for the vocabulary where the tokenizer is not trained yet; no capability depends on it.
-VOCABULARY = 512
+_VOCABULARY = 512
 _WORKERS = ("mixer", "feed_forward")
 
 
@@ -28,7 +28,7 @@ def check_demands(recipe: Recipe) -> Any:
     _trainer(recipe)
     try:
         with torch.device("meta"):
-            model = recipe.build("model", vocab_size=VOCABULARY, max_length=recipe.tree["data"]["length"])
+            model = recipe.build("model", vocab_size=vocabulary(recipe))
     except (ValueError, TypeError) as error:
         path = _guilty(recipe, error)
         raise RecipeError(f"{path}{recipe.place(path)}: {error}") from error
@@ -37,6 +37,11 @@ def check_demands(recipe: Recipe) -> Any:
         if unmet:
             raise CapabilityError(_told(unmet))
     return model
+
+
+def vocabulary(recipe: Recipe) -> int:
+    """Rows of the embedding, or what stands in for them where the recipe leaves them to the tokenizer."""
+    return recipe.tree["model"].get("vocab_size") or _VOCABULARY
 
 
 def _unmet(recipe: Recipe, model: Any, capability: str) -> Iterator[str]:

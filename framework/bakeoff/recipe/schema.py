@@ -30,10 +30,13 @@ DEFAULTS: dict[str, Any] = {
     "compile": False,
     "validation": {"every_steps": None, "tokens": None},
     "checkpoint": {"every_steps": None, "keep": 2},
+    "converter": None,
 }
 SEEDS = ("initialisation", "data", "dropout", "sampling")
-#: Arguments of the model that no recipe gives: the backbone is the section itself, the vocabulary is the tokenizer's.
-LINKED = ("backbone", "vocab_size")
+#: Arguments of the model that no recipe gives: the backbone is the section itself.
+LINKED = ("backbone",)
+#: Arguments of the model that follow the data where the recipe gives none.
+FOLLOWING = ("vocab_size", "max_length")
 
 
 def load(target: str) -> Any:
@@ -72,8 +75,7 @@ def model_arguments(backbone: type) -> tuple[Signature, set[str]]:
     """What `model:` takes when this backbone is used, and which of it is the model's own."""
     own = signature_of(load("bakeoff.model:LanguageModel")).parameters
     own = {name: p for name, p in own.items() if name not in LINKED}
-    if "max_length" in own:
-        own["max_length"] = Parameter("max_length", int | None, None)
+    own |= {name: Parameter(name, int | None, None) for name in FOLLOWING}
     inner = signature_of(backbone, 1)
     both = {**own, **{name: p for name, p in inner.parameters.items() if name not in own}}
     return Signature(both, inner.open, inner.further), set(own)
@@ -135,6 +137,10 @@ def _component(kind: str) -> Callable[[Checker, Any, str], Any]:
     return lambda checker, value, path: checker.node(value, Wanted(interface_of(kind)), path)
 
 
+def _optional(kind: str) -> Callable[[Checker, Any, str], Any]:
+    return lambda checker, value, path: None if value is None else _component(kind)(checker, value, path)
+
+
 def _plain(annotation: Any) -> Callable[[Checker, Any, str], Any]:
     return lambda checker, value, path: checker.value(value, annotation, path)
 
@@ -184,4 +190,5 @@ SECTIONS: dict[str, Callable[[Checker, Any, str], Any]] = {
     "compile": _plain(bool),
     "validation": _counts(every_steps=None, tokens=None),
     "checkpoint": _counts(every_steps=None, keep=2),
+    "converter": _optional("converter"),
 }

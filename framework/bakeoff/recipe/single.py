@@ -18,7 +18,7 @@ from bakeoff.recipe.node import short_path
 from bakeoff.recipe.overriding import overrides
 from bakeoff.recipe.places import check_keys, place_of
 from bakeoff.recipe.reading import Layer
-from bakeoff.recipe.schema import DEFAULTS, SEEDS, check_sections, load, model_arguments
+from bakeoff.recipe.schema import DEFAULTS, FOLLOWING, SEEDS, check_sections, load, model_arguments
 from bakeoff.recipe.slips import lines, report
 from bakeoff.registry import name_of
 
@@ -197,11 +197,14 @@ class Recipe:
         own = model_arguments(backbone)[1]
         made = {key: make(item, f"model.{key}", checker.makers) for key, item in value.items() if key != "use"}
         inner = Factory(backbone, {key: item for key, item in made.items() if key not in own})
-        lengths = [made.get("max_length"), links.get("max_length"), self.tree["data"]["length"]]
-        given = {key: item for key, item in made.items() if key in own and key != "max_length"}
-        return load("bakeoff.model:LanguageModel")(
-            **{**links, "max_length": next(n for n in lengths if n is not None)}, **given, backbone=inner
-        )
+        following = {"max_length": self.tree["data"]["length"], **links}
+        given = {key: item for key, item in made.items() if key in own and (key not in FOLLOWING or item is not None)}
+        if given.get("vocab_size", links["vocab_size"]) < links["vocab_size"]:
+            raise RecipeError(
+                f"model.vocab_size{self.place('model.vocab_size')}: is {given['vocab_size']}, and the tokenizer has "
+                f"{links['vocab_size']} ids; it must be at least as many, or null"
+            )
+        return load("bakeoff.model:LanguageModel")(**{**following, **given}, backbone=inner)
 
 
 def recipe(source: str | Path | Mapping[str, Any], overrides: Iterable[str] | Mapping[str, Any] = ()) -> Recipe:

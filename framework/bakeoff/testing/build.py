@@ -8,6 +8,10 @@ from typing import Any
 
 from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.part import Part
+from bakeoff.recipe.checker import Checker
+from bakeoff.recipe.factory import make
+from bakeoff.recipe.signature import signature_of
+from bakeoff.recipe.slips import lines, report
 from bakeoff.registry import find
 
 #: Where parts are built: small enough to be quick, with room for every head count that is a power of two.
@@ -40,10 +44,14 @@ def embeds(build: Callable[[LayerContext], Any]) -> bool:
 
 def built(cls: Callable[..., Any], arguments: Mapping[str, Any], place: LayerContext | None = None) -> Any:
     """The component with these arguments: a part in `place` (default: the kit's), anything else by itself."""
-    filled = {name: resolved(value) for name, value in arguments.items()}
     if takes_context(cls):
-        return cls(place or context(), **filled)
-    return cls(**filled)
+        return cls(place or context(), **{name: resolved(value) for name, value in arguments.items()})
+    if not isinstance(cls, type):
+        return cls(**{name: resolved(value) for name, value in arguments.items()})
+    checker = Checker()
+    checked = checker.arguments(arguments, signature_of(cls), "", cls.__name__)
+    report(lines(checker.slips, {}, checker.valid), cls.__name__)
+    return cls(**{name: make(value, name, checker.makers) for name, value in checked.items()})
 
 
 def resolved(value: Any) -> Any:

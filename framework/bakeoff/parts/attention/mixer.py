@@ -15,6 +15,7 @@ from bakeoff.interfaces.attention_op import AttentionOp
 from bakeoff.interfaces.component import Capabilities, Reference
 from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.mixer import SequenceMixer
+from bakeoff.interfaces.norm import Norm
 from bakeoff.interfaces.position import PositionalEncoding
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Need, Sequence
@@ -33,7 +34,8 @@ class Attention(SequenceMixer):
     n_kv_heads : key-value heads, K, a divisor of H (null: H); query head h reads key-value head h // (H / K).
     head_width : channels per head, N (null: D / H).
     window : keys that a query sees at most, itself included (null: all of the past).
-    qk_norm : RMSNorm on queries and keys before rotation: "head" over the N channels of each head, "whole" over all.
+    qk_norm : normalise queries and keys before rotation: "head" over the N channels of each head, "whole" over all.
+    norm : what `qk_norm` normalises by.
     soft_cap : logits become `cap * tanh(logits / cap)`.
     output_gate : multiply what the heads give by `sigmoid(gate(x))`, before the output projection.
     sinks : one learned logit per head that takes part in the softmax and has no value.
@@ -57,6 +59,7 @@ class Attention(SequenceMixer):
         head_width: int | None = None,
         window: int | None = None,
         qk_norm: Literal["head", "whole"] | None = None,
+        norm: Callable[[LayerContext], Norm] = RMSNorm,
         soft_cap: float | None = None,
         output_gate: bool = False,
         sinks: bool = False,
@@ -83,8 +86,8 @@ class Attention(SequenceMixer):
         self.sinks = nn.Parameter(torch.empty(H)) if sinks else None
         self.qk_norm = qk_norm
         if qk_norm is not None:
-            self.query_norm = RMSNorm(context.child(d_model=N if qk_norm == "head" else H * N))
-            self.key_norm = RMSNorm(context.child(d_model=N if qk_norm == "head" else K * N))
+            self.query_norm = norm(context.child(d_model=N if qk_norm == "head" else H * N))
+            self.key_norm = norm(context.child(d_model=N if qk_norm == "head" else K * N))
         inner = context.child(n_heads=H, n_kv_heads=K, head_width=N, window=window, soft_cap=soft_cap)
         self.position = None if position is None else _on_attention(position(inner))
         self.op = op(inner)

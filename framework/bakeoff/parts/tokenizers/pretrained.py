@@ -12,11 +12,12 @@ import numpy as np
 
 from bakeoff.errors import UserError
 from bakeoff.interfaces import Tokenizer
-from bakeoff.parts.files import write_whole
+from bakeoff.parts.files import read_json, write_json, write_whole
 from bakeoff.parts.tokenizers.byte_level import BYTE_OF, bytes_of
 from bakeoff.parts.tokenizers.text import readable
 
 FILE = "tokenizer.json"
+RESERVED_FILE = "reserved.json"
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -30,9 +31,11 @@ class PretrainedTokenizer(Tokenizer):
     Parameters
     ----------
     path : the file, or the folder that holds it under the name tokenizer.json.
+    end : its own special token that ends a document, such as "<|endoftext|>". With it no ids are added: padding and mask
+        have this id too, since a model that was trained elsewhere has no rows for others. Null: three new ids.
     """
 
-    def __init__(self, *, path: str):
+    def __init__(self, *, path: str, end: str | None = None):
         from tokenizers import Tokenizer as Library
 
         place = Path(path).expanduser()
@@ -52,6 +55,8 @@ class PretrainedTokenizer(Tokenizer):
         held = json.loads(self._content)
         self.lossless = keeps_all(held)
         self._bytes = _table(held, self._library.get_vocab(with_added_tokens=True))
+        self._end = None if end is None else _special(held, end)
+        self._end_token = end
 
     @classmethod
     def examples(cls) -> list[dict[str, Any]]:
@@ -64,6 +69,22 @@ class PretrainedTokenizer(Tokenizer):
     @property
     def text_size(self) -> int:
         return len(self._bytes)
+
+    @property
+    def vocab_size(self) -> int:
+        return super().vocab_size if self._end is None else self.text_size
+
+    @property
+    def padding(self) -> int:
+        return super().padding if self._end is None else self._end
+
+    @property
+    def end(self) -> int:
+        return super().end if self._end is None else self._end
+
+    @property
+    def mask(self) -> int:
+        return super().mask if self._end is None else self._end
 
     def encode(self, text: str) -> list[int]:
         return self._library.encode(readable(text), add_special_tokens=False).ids
@@ -86,10 +107,24 @@ class PretrainedTokenizer(Tokenizer):
 
     def save(self, folder: Path) -> None:
         write_whole(folder / FILE, self._content)
+        if self._end_token is not None:
+            write_json(folder / RESERVED_FILE, {"end": self._end_token})
 
     @classmethod
     def load(cls, folder: Path) -> PretrainedTokenizer:
-        return cls(path=str(folder / FILE))
+        reserved = read_json(folder / RESERVED_FILE) if (folder / RESERVED_FILE).exists() else {}
+        return cls(path=str(folder / FILE), end=reserved.get("end"))
+
+
+def _special(held: dict[str, Any], token: str) -> int:
+    """The id of a special token of a tokenizer.json."""
+    special = {added["content"]: added["id"] for added in held["added_tokens"] if added["special"]}
+    if token not in special:
+        raise UserError(
+            f"tokenizer 'pretrained_tokenizer': end is {token!r}, which is no special token of the file; "
+            f"it has {', '.join(map(repr, special)) or 'none'}"
+        )
+    return special[token]
 
 
 def keeps_all(held: dict[str, Any]) -> bool:

@@ -30,6 +30,7 @@ _PLACES = {
     "objective": "objective",
     "schedule": "schedule",
     "sampler": "sampler",
+    "converter": "converter",
 }
 
 
@@ -58,7 +59,7 @@ def _arguments(candidate: Candidate) -> None:
     path = _place(candidate)
     if name is None or path is None:
         raise NotApplicable("values come back; a recipe cannot name it")
-    first = recipe(_base()).override({path: _node(candidate, name, path)})
+    first = recipe(base()).override({path: _node(candidate, name, path)})
     second = recipe(first.saved())
     if first.full != second.full:
         changed = _difference(first.full, second.full, "")
@@ -84,7 +85,7 @@ def _described(candidate: Candidate, made: Any) -> dict[str, Any]:
 
 def _node(candidate: Candidate, name: str, path: str) -> dict[str, Any]:
     node = {"use": name, **candidate.arguments}
-    return {**_base()["model"], **node} if path == "model" else node
+    return {**base()["model"], **node} if path == "model" else node
 
 
 def _place(candidate: Candidate) -> str | None:
@@ -93,7 +94,8 @@ def _place(candidate: Candidate) -> str | None:
     return _PLACES.get(candidate.kind)
 
 
-def _base() -> dict[str, Any]:
+def base() -> dict[str, Any]:
+    """A small recipe in which a component of any kind finds its place."""
     layer = {"use": "pre_norm", "mixer": {"use": "attention", "n_heads": 4}, "feed_forward": {"use": "mlp"}}
     return {
         "model": {"d_model": 16, "depth": 2, "pattern": ["layer"], "blocks": {"layer": layer}},

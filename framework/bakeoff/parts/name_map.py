@@ -1,0 +1,186 @@
+"""Converter `name_map`: which published weight is which of ours, written as data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bakeoff.errors import UserError
+from bakeoff.interfaces.converter import Converter
+
+
+@dataclass(frozen=True)
+class Weights:
+    """One line of a map. A name is of a tensor, or of a module: then all tensors in it are meant, their names kept.
+
+    Parameters
+    ----------
+    theirs, ours : names; `*` stands for the number of a layer, the same on both sides. Several of ours are stacked in
+        theirs by rows, in this order.
+    transposed : theirs holds matrices as (in, out).
+    groups : theirs is `groups` runs of rows, one after another, each with a share of the rows of every one of ours.
+    squeeze : theirs has one more dimension, of length 1, at this place.
+    """
+
+    theirs: str
+    ours: str | list[str]
+    transposed: bool = False
+    groups: int = 1
+    squeeze: int | None = None
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """One tensor of theirs, and those of ours that it holds."""
+
+    theirs: str
+    ours: tuple[str, ...]
+    layout: Weights
+
+    def take_apart(self, whole: Tensor, shapes: Mapping[str, torch.Size]) -> Iterator[tuple[str, Tensor]]:
+        layout, whole = self.layout, self._turned(whole)
+        if layout.squeeze is not None and whole.ndim > layout.squeeze and whole.shape[layout.squeeze] == 1:
+            whole = whole.squeeze(layout.squeeze)
+        rows = [shapes[name][0] for name in self.ours]
+        if whole.ndim == 0 or whole.shape != (sum(rows), *shapes[self.ours[0]][1:]):
+            raise UserError(f"{self.theirs} is {tuple(whole.shape)}; {self._wanted(shapes)}")
+        if any(count % layout.groups for count in rows):
+            raise UserError(f"{self.theirs}: groups is {layout.groups}, which does not divide {self._wanted(shapes)}")
+        runs = whole.unflatten(0, (layout.groups, -1)).split([count // layout.groups for count in rows], 1)
+        for name, piece in zip(self.ours, runs, strict=True):
+            yield name, piece.flatten(0, 1)
+
+    def put_together(self, parts: Mapping[str, Tensor]) -> Tensor:
+        layout = self.layout
+        pieces = [parts[name].unflatten(0, (layout.groups, -1)) for name in self.ours]
+        whole = self._turned(torch.cat(pieces, 1).flatten(0, 1))
+        return whole if layout.squeeze is None or whole.ndim < 2 else whole.unsqueeze(layout.squeeze)
+
+    def _turned(self, tensor: Tensor) -> Tensor:
+        return tensor.t() if self.layout.transposed and tensor.ndim == 2 else tensor
+
+    def _wanted(self, shapes: Mapping[str, torch.Size]) -> str:
+        return "ours: " + ", ".join(f"{name} {tuple(shapes[name])}" for name in self.ours)
+
+
+class NameMap(Converter):
+    """A list of which published weight is which of the model's.
+
+    Parameters
+    ----------
+    weights : the lines; each of our weights stands in one.
+    ignored : names of theirs, with `*`, that hold nothing learnt, such as masks and rotary frequencies.
+
+    A weight that the model shares (a tied embedding) may be given once, or several times with equal values.
+    """
+
+    def __init__(self, *, weights: list[Weights], ignored: list[str] | None = None):
+        self.weights, self.ignored = weights, ignored or []
+        for line in weights:
+            named = [line.theirs, *_several(line.ours)]
+            if len({name.count("*") for name in named}) > 1 or line.theirs.count("*") > 1:
+                raise UserError(f"name_map: {' and '.join(named)} must hold `*` once each, or not at all")
+            if line.groups < 1:
+                raise UserError(f"name_map: groups of {line.theirs} is {line.groups}; it must be at least 1")
+
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """A decoder of attention and an MLP, with a matrix of stacked rows and transposed ones."""
+        block = "backbone.blocks.*"
+        projections = [f"{block}.mixer.{name}" for name in ("query", "key", "value")]
+        weights = [
+            {"theirs": "wte", "ours": "backbone.embed"},
+            {"theirs": "h.*.ln_1", "ours": f"{block}.mixer_norm"},
+            {"theirs": "h.*.attn.qkv", "ours": projections, "groups": 4},
+            {"theirs": "h.*.attn.out", "ours": f"{block}.mixer.output", "transposed": True},
+            {"theirs": "h.*.ln_2", "ours": f"{block}.feed_forward_norm"},
+            {"theirs": "h.*.mlp", "ours": f"{block}.feed_forward"},
+            {"theirs": "ln_f", "ours": "backbone.norm"},
+            {"theirs": "lm_head", "ours": "head.projection"},
+        ]
+        return [{"weights": weights, "ignored": ["h.*.attn.mask"]}]
+
+    def to_ours(self, theirs: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+        """See `Converter`; the tensors are views of theirs where the layout allows."""
+        ours = model.state_dict(keep_vars=True)
+        pairs = {pair.theirs: pair for pair in self._pairs(ours)}
+        left_over = [name for name in theirs if name not in pairs and not _matches(name, self.ignored)]
+        shapes = {name: tensor.shape for name, tensor in ours.items()}
+        found: dict[str, Tensor] = {}
+        for name in theirs:
+            if name in pairs:
+                found.update(pairs[name].take_apart(theirs[name], shapes))
+        shared = _shared(ours, found)
+        missing = [pair.theirs for pair in pairs.values() if any(name not in shared for name in pair.ours)]
+        _refuse(left_over, "of theirs stand in no line of the map and in no `ignored`")
+        _refuse(missing, "of theirs are not there")
+        return shared
+
+    def to_theirs(self, model: nn.Module) -> dict[str, Tensor]:
+        """See `Converter`; a weight that the model shares stands under each of its names."""
+        ours = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+        return {pair.theirs: pair.put_together(ours).contiguous() for pair in self._pairs(ours)}
+
+    def _pairs(self, ours: Mapping[str, Tensor]) -> list[_Pair]:
+        """The map written out for a model; raises `UserError` for weights of ours in no line or in two."""
+        pairs = [pair for line in self.weights for pair in _written_out(line, ours)]
+        stand = [name for pair in pairs for name in pair.ours]
+        _refuse([name for name in ours if name not in set(stand)], "of ours stand in no line of the map")
+        _refuse(sorted({name for name in stand if stand.count(name) > 1}), "of ours stand in more than one line")
+        return pairs
+
+
+def _written_out(line: Weights, ours: Mapping[str, Tensor]) -> Iterator[_Pair]:
+    """A line for each layer and each tensor that it speaks of."""
+    first, *others = _several(line.ours)
+    pattern = re.compile(_regex(first) + r"((?:\..+)?)")
+    for name in ours:
+        match = pattern.fullmatch(name)
+        if match is None:
+            continue
+        layer, tail = (match[1], match[2]) if "*" in first else ("", match[1])
+        names = tuple(given.replace("*", layer) + tail for given in (first, *others))
+        unknown = [given for given in names if given not in ours]
+        _refuse(unknown, f"of ours, which {line.theirs} is to hold, are not in the model")
+        yield _Pair(line.theirs.replace("*", layer) + tail, names, line)
+
+
+def _shared(ours: Mapping[str, Tensor], found: dict[str, Tensor]) -> dict[str, Tensor]:
+    """`found`, and under its other names what the model holds once."""
+    names: dict[int, list[str]] = {}
+    for name, tensor in ours.items():
+        names.setdefault(id(tensor), []).append(name)
+    whole = dict(found)
+    for group in names.values():
+        given = [name for name in group if name in found]
+        for name in given[1:]:
+            if not torch.equal(found[given[0]], found[name]):
+                raise UserError(
+                    f"{given[0]} and {name} are one weight in this model, but the published ones differ; "
+                    "give model.tied_embedding: false"
+                )
+        whole.update({name: found[given[0]] for name in group if given})
+    return whole
+
+
+def _several(names: str | list[str]) -> list[str]:
+    return [names] if isinstance(names, str) else names
+
+
+def _regex(name: str) -> str:
+    return r"(\d+)".join(re.escape(part) for part in name.split("*"))
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(re.fullmatch(_regex(pattern) + r"(?:\..+)?", name) for pattern in patterns)
+
+
+def _refuse(names: list[str], what: str) -> None:
+    if names:
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        raise UserError(f"{len(names)} weights {what}: {', '.join(names[:8])}{more}")
