@@ -17,7 +17,7 @@ from bakeoff.interfaces.sequence import Need, Sequence
 
 @dataclass(frozen=True)
 class RotaryTable(Need):
-    """Cosines and sines of the angles `position * base^(-2i / width)` of pair i, (B or 1, T, 1, width), float32.
+    """Cosines and sines of the angles `position * frequency` of each pair, (B or 1, T, 1, width), float32.
 
     Each stands at both channels of its pair, the sine negated at the first of them.
     """
@@ -26,10 +26,14 @@ class RotaryTable(Need):
     base: float
     interleaved: bool
 
+    def frequencies(self, device: torch.device | None = None) -> Tensor:
+        """Radians a token of pair i, `base^(-2i / width)`, (width / 2,), float32."""
+        exponents = torch.arange(0, self.width, 2, device=device).float() / self.width
+        return 1.0 / self.base**exponents
+
     def derive(self, sequence: Sequence) -> tuple[Tensor, Tensor]:
         """From `sequence.positions`."""
-        exponents = torch.arange(0, self.width, 2, device=sequence.tokens.device).float() / self.width
-        angles = sequence.positions[:, :, None, None].float() * (1.0 / self.base**exponents)
+        angles = sequence.positions[:, :, None, None].float() * self.frequencies(sequence.tokens.device)
         cos, sin = angles.cos(), angles.sin()
         if self.interleaved:
             return torch.stack([cos, cos], -1).flatten(-2), torch.stack([-sin, sin], -1).flatten(-2)
@@ -43,11 +47,11 @@ class RoPE(PositionalEncoding):
 
     Parameters
     ----------
-    base : the slowest pair turns once in about 2 pi `base` tokens.
+    base : over 1; the slowest pair turns once in about 2 pi `base` tokens.
     fraction : part of each head's channels, the first ones, that is rotated.
     interleaved : pairs are (0, 1), (2, 3), … (GPT-J) instead of (0, n/2), (1, n/2 + 1), … (GPT-NeoX, Llama).
 
-    Raises `UserError` if the rotated channels are not an even number, at least 2.
+    Raises `UserError` if `base` is too small or the rotated channels are not an even number, at least 2.
     """
 
     reference = Reference(
@@ -60,16 +64,19 @@ class RoPE(PositionalEncoding):
         self, context: LayerContext, *, base: float = 10000.0, fraction: float = 1.0, interleaved: bool = False
     ):
         super().__init__(context)
+        name = type(self).__name__
         if context.head_width is None:
             raise UserError(
-                "RoPE rotates the heads of attention: give it to a mixer, as in mixer: {position: {use: rope}}"
+                f"{name} rotates the heads of attention: give it to a mixer, as in mixer: {{position: {{use: rope}}}}"
             )
         self.width = int(context.head_width * fraction)
         if self.width % 2 or not 2 <= self.width <= context.head_width:
             raise UserError(
-                f"RoPE: head_width {context.head_width} times fraction {fraction} gives {self.width} channels; "
+                f"{name}: head_width {context.head_width} times fraction {fraction} gives {self.width} channels; "
                 "pairs are rotated, so it must be even, at least 2, and no more than head_width"
             )
+        if base <= 1:
+            raise UserError(f"{name}: base is {base}; it must be over 1, so that pairs turn at many speeds")
         self.interleaved = interleaved
         self.table = RotaryTable(self.width, base, interleaved)
 
