@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from bakeoff.parts.fused_loss import fused_loss, naive_loss
+from bakeoff.parts.fused_loss import capped, fused_loss, naive_loss
 from torch.nn import functional as F
 
 
@@ -47,6 +47,43 @@ def test_z_loss_of_zero_logits_is_the_square_of_log_v():
     total, nats = fused_loss(hidden, weight, None, torch.tensor([0]), torch.ones(1), z_loss=1.0)
     assert nats.item() == pytest.approx(math.log(8))
     assert total.item() - nats.item() == pytest.approx(4.324077125)
+
+
+def test_the_slope_of_z_loss_is_twice_the_log_sum_exp_times_the_softmax():
+    M, V, zeta = 6, 9, 0.3
+    torch.manual_seed(0)
+    logits = torch.randn(M, V, dtype=torch.float64)
+    targets, weights = torch.zeros(M, dtype=torch.long), torch.full((M,), 1 / M, dtype=torch.float64)  # the mean
+
+    def penalty(logits):
+        total, nats = fused_loss(logits, torch.eye(V, dtype=torch.float64), None, targets, weights, z_loss=zeta)
+        return total - nats
+
+    def slope(z_loss):
+        x = logits.clone().requires_grad_()
+        fused_loss(x, torch.eye(V, dtype=torch.float64), None, targets, weights, z_loss=z_loss)[0].backward()
+        return x.grad
+
+    lse = logits.logsumexp(-1, keepdim=True)
+    formula = 2 * zeta * lse * logits.softmax(-1) / M
+    torch.testing.assert_close(slope(zeta) - slope(0.0), formula, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(penalty(logits), zeta * lse.square().mean(), atol=1e-12, rtol=1e-12)
+    for m, v in ((0, 0), (2, 5), (5, 8)):
+        step = torch.zeros_like(logits)
+        step[m, v] = 1e-5
+        difference = (penalty(logits + step) - penalty(logits - step)) / 2e-5
+        torch.testing.assert_close(difference, formula[m, v], atol=1e-6, rtol=1e-6)
+
+
+def test_a_soft_cap_bounds_and_leaves_small_logits():
+    x = torch.tensor([0.0, 1e-3, -1e-3, 25.0, -25.0, 1e9, -1e9], dtype=torch.float64, requires_grad=True)
+    y = capped(x, 30.0)
+    assert (y.abs() <= 30).all()
+    y.sum().backward()
+    assert x.grad[0] == 1
+    torch.testing.assert_close(y[1:3], x[1:3], rtol=1e-8, atol=0)
+    assert (y[3:5].abs() < 25).all()
+    assert y[5:].tolist() == [30.0, -30.0]
 
 
 def test_without_gradients_nothing_is_formed_for_backward():

@@ -1,8 +1,17 @@
+from functools import partial
+
 import pytest
 import torch
-from bakeoff.interfaces import LayerContext
+from bakeoff.interfaces import LayerContext, Sequence
 from bakeoff.interfaces.init import initialise, roles
+from bakeoff.parts.attention.mixer import Attention
+from bakeoff.parts.blocks.post_norm import PostNorm
+from bakeoff.parts.blocks.pre_norm import PreNorm
+from bakeoff.parts.feed_forwards.mlp import MLP
+from bakeoff.parts.linear import Linear
+from bakeoff.parts.needs import gather
 from bakeoff.parts.norms import LayerNorm, RMSNorm
+from torch import nn
 
 CONTEXT = LayerContext(d_model=24, vocab_size=8, max_length=8)
 NORMS = {
@@ -80,3 +89,32 @@ def test_zeros_and_large_values_stay_finite(make):
     norm(x).sum().backward()
     assert x.grad.isfinite().all()
     assert norm(torch.full((1, 24), 1e18)).isfinite().all()
+
+
+def end_gradients(block, depth):
+    """Norms, averaged over two seeds, of the gradients of the first and the last feed-forward's output matrix."""
+    D, T, V, found = 64, 16, 64, []
+    place = LayerContext(d_model=D, vocab_size=V, max_length=T)
+    parts = {"mixer": partial(Attention, n_heads=4), "feed_forward": partial(MLP, activation="relu"), "norm": LayerNorm}
+    for seed in range(2):
+        layers = nn.ModuleList([block(place, **parts) for _ in range(depth)])
+        final = LayerNorm(place) if block is PreNorm else nn.Identity()
+        model = nn.ModuleDict({"layers": layers, "final": final, "head": Linear(D, V)})
+        initialise(model, seed=seed, depth=1)
+        torch.manual_seed(seed)
+        x, sequence = torch.randn(16, T, D), Sequence(torch.zeros(16, T, dtype=torch.long)).prepare(gather(model))
+        for layer in layers:
+            x = layer(x, sequence).y
+        logits = model["head"](final(x)).flatten(0, 1)
+        nn.functional.cross_entropy(logits, torch.randint(V, (16 * T,))).backward()
+        found.append([layers[i].feed_forward.down.weight.grad.norm() for i in (0, -1)])
+    return torch.tensor(found).mean(0).tolist()
+
+
+def test_gradients_of_the_last_layer_shrink_with_depth_where_norms_come_first():
+    # Xiong et al. 2020, theorem 1: O(d sqrt(ln d)) with norms after, O(d sqrt(ln d / L)) with norms before
+    for depth in (2, 8, 32):
+        before, after = (end_gradients(block, depth) for block in (PreNorm, PostNorm))
+        assert 0.5 < before[1] / after[1] * depth**0.5 < 2
+    assert before[0] > before[1]
+    assert after[0] < after[1]
