@@ -17,8 +17,10 @@ from bakeoff.parts.feed_forwards.gated_mlp import GatedMLP
 from bakeoff.parts.positions.alibi import ALiBi
 from bakeoff.parts.positions.learned import LearnedPosition
 from bakeoff.parts.positions.rope import RoPE
+from bakeoff.parts.positions.scaled_rope import DynamicNTKRoPE
 from bakeoff.parts.positions.sinusoidal import SinusoidalPosition
 from bakeoff.parts.positions.t5 import T5Position
+from bakeoff.parts.positions.yarn_rope import YaRNRoPE
 from bakeoff.parts.samplers import Sample
 from bakeoff.parts.tokenizers.byte import ByteTokenizer
 from bakeoff_rnn import LSTM
@@ -26,12 +28,15 @@ from bakeoff_ssm import Mamba2
 
 TOKENIZER = ByteTokenizer()
 heads = partial(Attention, n_heads=4)
+yarn = partial(YaRNRoPE, factor=4.0, original_length=16)
+dynamic = partial(DynamicNTKRoPE, factor=2.0, original_length=16)
 mamba2 = partial(Mamba2, state_size=8, head_width=8, chunk=4)
 
 #: name -> (pattern of mixers, position on embeddings)
 PATTERNS: dict[str, tuple[list[Any], Any]] = {
     "plain": ([heads], None),
     "rope": ([partial(heads, position=RoPE)], None),
+    "scaled rope": ([partial(heads, position=yarn), partial(heads, position=dynamic)], None),
     "alibi": ([partial(heads, position=ALiBi)], None),
     "t5": ([partial(heads, position=T5Position)], None),
     "learned": ([heads], LearnedPosition),

@@ -39,12 +39,13 @@ def test_sinusoids_are_those_of_the_paper():
             torch.testing.assert_close(table[p, 2 * i + 1].item(), math.cos(angle), atol=1e-6, rtol=0)
 
 
-def test_a_shift_turns_sinusoids_by_a_fixed_rotation():
-    table = added(SinusoidalPosition(context(d_model=16)), Sequence(tokens(60)), 16)[0]
+@pytest.mark.parametrize(("T", "slack"), [(16, 1e-6), (512, 6e-5)])  # an angle of T is known to T / 2^24
+@pytest.mark.parametrize("d_model", [16, 512])
+def test_a_shift_turns_sinusoids_by_a_fixed_rotation(T, slack, d_model):
+    table = added(SinusoidalPosition(context(d_model=d_model)), Sequence(tokens(T)), d_model)[0]
     numbers = torch.complex(table[:, 1::2], table[:, 0::2])  # cos + i sin
-    for k in range(1, 60):
-        turn = numbers[k]
-        torch.testing.assert_close(numbers[k:], numbers[:-k] * turn, atol=2e-5, rtol=0)
+    for k in range(1, T):
+        torch.testing.assert_close(numbers[k:], numbers[:-k] * numbers[k], atol=slack, rtol=0)
 
 
 def test_an_odd_width_has_no_pairs():

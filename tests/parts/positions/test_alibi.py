@@ -27,7 +27,12 @@ def bias_of(position, sequence, rolling=False):
     ],
 )
 def test_slopes(n_heads, expected):
-    torch.testing.assert_close(slopes(n_heads), expected)
+    assert slopes(n_heads) == pytest.approx(expected, rel=1e-12)
+
+
+def test_published_slopes_of_twelve_heads():
+    assert slopes(12)[8:] == pytest.approx([0.707107, 0.353553, 0.176777, 0.088388], abs=5e-7)
+    assert slopes(8) == [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
 
 
 def test_sixteen_heads_begin_at_the_root_of_a_half():
@@ -64,6 +69,11 @@ def test_a_single_token_sees_the_slots_of_a_rolling_cache():
 def test_distances_are_symmetric_where_visibility_is():
     bias = bias_of(alibi(8), Sequence(tokens(3), visibility="bidirectional"))
     assert bias[0, 0].tolist() == [[0, -0.5, -1], [-0.5, 0, -0.5], [-1, -0.5, 0]]
+
+
+def test_a_bias_is_the_same_wherever_the_sequence_begins():
+    moved = Sequence(tokens(9), positions=1000 + torch.arange(9)[None])
+    assert torch.equal(bias_of(alibi(6), moved), bias_of(alibi(6), Sequence(tokens(9))))
 
 
 def test_alibi_on_embeddings_is_refused():

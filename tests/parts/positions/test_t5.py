@@ -68,6 +68,11 @@ def test_no_prefix_is_causal_and_all_prefix_is_bidirectional():
     assert torch.equal(bias_of(t5, 20, visibility="prefix", prefix=whole), bias_of(t5, 20, visibility="bidirectional"))
 
 
+def test_a_bias_is_the_same_wherever_the_sequence_begins():
+    t5 = position()
+    assert torch.equal(bias_of(t5, 40, positions=1000 + torch.arange(40)[None]), bias_of(t5, 40))
+
+
 def test_a_single_token_sees_growing_and_rolling_caches():
     t5 = position(window=4)
     table = t5.table.module.values.weight
