@@ -1,115 +1,128 @@
 "use strict";
-// Drawing: scales, axes and marks as SVG. All text goes in as text nodes.
+// What both kinds of chart share: arms and their marks, a place to draw in, axes, names, reading, switches.
 
-const SVG = "http://www.w3.org/2000/svg";
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const hidden = new Set();
+const charts = [];
+const indexOf = (name) => DATA.arms.indexOf(name);
+const visible = (name) => !hidden.has(indexOf(name));
+const paint = (index) => ({ "data-arm": index, "data-ink": index % 8 });
 
-function svg(name, attributes = {}, ...children) {
-  const node = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  node.append(...children);
-  return node;
+// Shape and dashes of an arm are those of its key.
+const keyOf = (index) => document.querySelector(`[data-toggle="${index}"]`);
+const dashesOf = (index) => keyOf(index).querySelector(".line").getAttribute("stroke-dasharray");
+
+function mark(name, x, y, factor = 1) {
+  const index = indexOf(name), shape = keyOf(index).querySelector("use").getAttribute("href");
+  return svg("use", { href: shape, class: "mark", ...paint(index), transform: `translate(${x.toFixed(1)} ${y.toFixed(1)}) scale(${factor})` });
 }
 
-function html(name, attributes = {}, ...children) {
-  const node = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  node.append(...children);
-  return node;
+// A place to draw in that follows its width.
+function stage(box, draw) {
+  const plot = html("div"), tip = html("div", { class: "tip", hidden: "", "aria-live": "polite" });
+  box.append(plot, tip);
+  let drawn = 0;
+  const again = () => {
+    drawn = box.clientWidth;
+    tip.hidden = true;
+    plot.replaceChildren(draw(Math.max(260, drawn), tip));
+  };
+  charts.push(again);
+  again();
+  new ResizeObserver(() => requestAnimationFrame(() => { if (drawn !== box.clientWidth) again(); })).observe(box);
+  return again;
 }
 
-const threeDigits = (v) => (v === 0 || Math.abs(v) >= 100 ? v.toFixed(0) : String(Number(v.toPrecision(3))));
-
-function scaled(value, limits) {
-  for (const [limit, suffix] of limits) if (Math.abs(value) >= limit * 0.9995) return threeDigits(value / limit) + suffix;
-  return threeDigits(value);
-}
-
-const WORDS = {
-  count: (v) => scaled(v, [[1e18, "E"], [1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]),
-  size: (v) => scaled(v, [[2 ** 40, " TiB"], [2 ** 30, " GiB"], [2 ** 20, " MiB"], [2 ** 10, " KiB"]]),
-  time: (v) => (v >= 3600 ? threeDigits(v / 3600) + " h" : v >= 120 ? threeDigits(v / 60) + " min" : threeDigits(v) + " s"),
-};
-
-const MARKS = [
-  "M5 0A5 5 0 1 1 -5 0A5 5 0 1 1 5 0Z",
-  "M-4.6 -4.6H4.6V4.6H-4.6Z",
-  "M0 -6.4L6.4 0L0 6.4L-6.4 0Z",
-  "M0 -6L5.8 4.6H-5.8Z",
-  "M0 6L5.8 -4.6H-5.8Z",
-  "M-2 -6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",
-  "M0 -6.2L5.9 -1.9L3.6 5H-3.6L-5.9 -1.9Z",
-  "M-3 -5.4H3L6 0L3 5.4H-3L-6 0Z",
-];
-
-const mark = (index, attributes = {}) =>
-  svg("path", { d: MARKS[index % MARKS.length], class: "mark", "data-arm": index, ...attributes });
-
-function scale(low, high, from, to, log) {
-  const f = log ? Math.log10 : (v) => v;
-  const [a, b] = [f(low), f(high)];
-  const map = (v) => from + ((f(v) - a) / (b - a || 1)) * (to - from);
-  map.back = (p) => { const u = a + ((p - from) / (to - from)) * (b - a); return log ? 10 ** u : u; };
-  return map;
-}
-
-function ticks(low, high, wanted, log) {
-  if (log && high / low > 8) {
-    const found = [];
-    const steps = high / low > 3e3 ? [1] : high / low > 100 ? [1, 3] : [1, 2, 5];
-    for (let p = Math.floor(Math.log10(low)); p <= Math.log10(high); p++)
-      for (const m of steps) if (m * 10 ** p >= low * 0.999 && m * 10 ** p <= high * 1.001) found.push(m * 10 ** p);
-    return found;
-  }
-  const rough = (high - low) / wanted;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
-  const found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high * (1 + 1e-12) + 1e-12; i++) found.push(i * step);
-  return found;
-}
-
-// Ticks in powers of two read well in bytes.
-function sizeTicks(low, high, wanted) {
-  const unit = 2 ** (10 * Math.floor(Math.log2(Math.max(high, 1)) / 10));
-  return ticks(low / unit, high / unit, wanted, false).map((v) => v * unit);
-}
-
-function decimalsFor(values) {
-  const gap = Math.min(...values.slice(1).map((v, i) => Math.abs(v - values[i])).filter((v) => v > 0));
-  if (!Number.isFinite(gap)) return 2;
-  for (let d = 0; d < 6; d++) if (Math.abs(gap * 10 ** d - Math.round(gap * 10 ** d)) < 1e-6 * 10 ** d * gap) return d;
-  return 6;
-}
-
-// An empty plot with axes. `x` and `y`: {low, high, log, words, label}. Returns the node, scales and the layer to draw on.
-function frame(width, height, x, y) {
-  const left = 58, right = 18, top = 32, bottom = 46;
+// An empty plot with axes. `x`: {low, high, log, words, label}; `y`: {low, high, label}; `right`: room beside it.
+function frame(width, height, x, y, right = 18) {
+  const left = 58, top = 32, bottom = height - 46, end = width - right;
   const node = svg("svg", { class: "plot", width, height, viewBox: `0 0 ${width} ${height}` });
-  const sx = scale(x.low, x.high, left, width - right, x.log), sy = scale(y.low, y.high, height - bottom, top, false);
+  const sx = scale(x.low, x.high, left, end, x.log), sy = scale(y.low, y.high, bottom, top, false);
+  const line = (name, x1, x2, y1, y2) => node.append(svg("line", { class: name, x1, x2, y1, y2 }));
+  const text = (string, x, y, anchor) => node.append(svg("text", { x, y, "text-anchor": anchor }, string));
   const yTicks = ticks(y.low, y.high, 5, false), digits = decimalsFor(yTicks);
   for (const tick of yTicks) {
-    node.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: sy(tick), y2: sy(tick) }));
-    node.append(svg("text", { x: left - 8, y: sy(tick) + 4, "text-anchor": "end" }, tick.toFixed(digits)));
+    line("grid", left, end, sy(tick), sy(tick));
+    text(tick.toFixed(digits), left - 8, sy(tick) + 4, "end");
   }
-  const some = (many) => (x.words === "size" && !x.log ? sizeTicks(x.low, x.high, many) : ticks(x.low, x.high, many, x.log));
-  let found = [];
-  const many = Math.max(2, Math.floor(width / 130));
-  for (let more = 0; found.length < 3 && more < 7; more++) found = some(many + more);
-  let last = -Infinity;
-  for (const tick of found) {
-    const place = sx(tick);
-    node.append(svg("line", { class: "axis-line", x1: place, x2: place, y1: height - bottom, y2: height - bottom + 5 }));
-    if (place - last < 46) continue;
-    last = place;
-    node.append(svg("text", { x: place, y: height - bottom + 19, "text-anchor": "middle" }, WORDS[x.words](tick)));
+  let free = left - 20;
+  for (const tick of axisTicks(x, Math.max(2, Math.floor(width / 130)))) {
+    const words = WORDS[x.words](tick), half = textWidth(words) / 2, middle = Math.min(sx(tick), width - 5 - half);
+    line("axis-line", sx(tick), sx(tick), bottom, bottom + 5);
+    if (middle - half < free) continue;
+    free = middle + half + 10;
+    text(words, middle, bottom + 19, "middle");
   }
-  node.append(svg("line", { class: "axis-line", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }));
-  node.append(svg("text", { x: (left + width - right) / 2, y: height - 10, "text-anchor": "middle" }, x.label));
-  node.append(svg("text", { x: 14, y: 19, "text-anchor": "start" }, y.label));
+  line("axis-line", left, end, bottom, bottom);
+  text(x.label, (left + end) / 2, height - 10, "middle");
+  text(y.label, 14, 19, "start");
   const clip = `clip${frame.count = (frame.count || 0) + 1}`;
-  const box = svg("rect", { x: left, y: top, width: width - left - right, height: height - top - bottom });
-  node.append(svg("clipPath", { id: clip }, box));
+  node.append(svg("clipPath", { id: clip }, svg("rect", { x: left, y: top, width: end - left + 7, height: bottom - top + 7 })));
   const layer = svg("g", { "clip-path": `url(#${clip})` });
   node.append(layer);
-  return { node, layer, sx, sy, left, right: width - right, top, bottom: height - bottom };
+  return { node, layer, sx, sy, left, right: end, top, bottom, width };
+}
+
+const pen = document.createElement("canvas").getContext("2d");
+pen.font = `12.5px ${getComputedStyle(document.body).fontFamily}`;
+const textWidth = (text) => pen.measureText(text).width;
+const shortened = (name) => (name.length > 24 ? `${name.slice(0, 23)}…` : name);
+
+// Reading values with pointer or arrow keys. `stops`: how many there are; `nearest(x, y)`: which one is meant;
+// `stop(i)`: {x, y, heading, rows: [[name, value, range]], marks: [[name, x, y]]}.
+function readable(f, tip, label, stops, nearest, stop) {
+  const cursor = svg("line", { class: "cursor", y1: f.top, y2: f.bottom, visibility: "hidden" }), dots = svg("g");
+  f.node.append(cursor, dots);
+  const named = { tabindex: "0", role: "group", "aria-label": `Chart: ${label}. Arrow keys read values.` };
+  for (const [key, value] of Object.entries(named)) f.node.setAttribute(key, value);
+  let index = stops - 1;
+  const show = () => {
+    if (!stops) return;
+    const at = stop(index);
+    cursor.setAttribute("x1", at.x); cursor.setAttribute("x2", at.x); cursor.setAttribute("visibility", "visible");
+    dots.replaceChildren(...at.marks.map(([name, x, y]) => mark(name, x, y, 0.8)));
+    const rows = at.rows.map((cells) => html("tr", {}, ...cells.map((cell) => html("td", {}, cell))));
+    tip.replaceChildren(html("strong", {}, at.heading), html("table", {}, ...rows));
+    tip.hidden = false;
+    const w = tip.offsetWidth, x = at.x + 14 + w > f.width ? at.x - w - 14 : at.x + 14;
+    tip.style.transform = `translate(${Math.max(0, Math.min(x, f.width - w))}px, ${f.top + 6}px)`;
+  };
+  const hide = () => { tip.hidden = true; cursor.setAttribute("visibility", "hidden"); dots.replaceChildren(); };
+  f.node.addEventListener("pointermove", (event) => {
+    const share = f.width / f.node.clientWidth;
+    index = nearest(event.offsetX * share, event.offsetY * share);
+    show();
+  });
+  f.node.addEventListener("pointerleave", hide);
+  f.node.addEventListener("blur", hide);
+  f.node.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -stops, End: stops }[event.key];
+    if (step === undefined && event.key !== "Escape") return;
+    event.preventDefault();
+    if (step === undefined) return hide();
+    const first = tip.hidden && Math.abs(step) === 1;
+    index = Math.min(stops - 1, Math.max(0, first ? index : index + step));
+    show();
+  });
+}
+
+const nearestOf = (values, want) => values.reduce((best, v, i) => (Math.abs(v - want) < Math.abs(values[best] - want) ? i : best), 0);
+
+// A group of radio buttons; `chosen` is told the index.
+function choice(legend, labels, chosen) {
+  choice.count = (choice.count || 0) + 1;
+  const set = html("fieldset", {}, html("legend", {}, legend));
+  labels.forEach((label, index) => {
+    const input = html("input", { type: "radio", name: `choice${choice.count}`, value: index });
+    input.checked = index === 0;
+    input.addEventListener("change", () => chosen(index));
+    set.append(html("label", {}, input, label));
+  });
+  return set;
+}
+
+function check(label, chosen) {
+  const input = html("input", { type: "checkbox" });
+  input.addEventListener("change", () => chosen(input.checked));
+  return html("label", {}, input, label);
 }

@@ -13,6 +13,9 @@ from bakeoff.compare.results import Arm, Results
 #: A curve is drawn with at most this many points; training loss is averaged between them.
 POINTS = 160
 
+#: All curves of one metric together are drawn with at most this many.
+ALL_POINTS = 1200
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -52,16 +55,49 @@ def chart_data(results: Results) -> dict[str, Any]:
 
 
 def _validation(results: Results) -> dict[str, Any]:
-    column = results.metric.column
-    series = {arm.name: points for arm in results.arms if len(points := curve(arm, column, 1)) > 1}
+    series = {}
+    for arm in results.arms:
+        points = curve(arm, results.metric.column, 1)
+        every = math.ceil(len(points) / _most(results))
+        if len(points) > 1:
+            series[arm.name] = points[::-1][::every][::-1]
     return {"label": f"validation, {results.metric.unit}", "series": series}
 
 
 def _loss(results: Results) -> dict[str, Any]:
     longest = max((len(t.result["curve"]) for arm in results.arms for t in arm.done() if t.result), default=0)
-    every = math.ceil(longest / POINTS) if longest else 1
+    every = max(1, math.ceil(longest / _most(results)))
     series = {arm.name: points for arm in results.arms if len(points := curve(arm, "loss", every)) > 1}
     return {"label": "training loss, nats per token", "series": series}
+
+
+def _most(results: Results) -> int:
+    return max(2, min(POINTS, ALL_POINTS // len(results.arms)))
+
+
+def packed(data: dict[str, Any]) -> dict[str, Any]:
+    """The same for scripts, made small: curves by column, in few digits; columns equal in all arms stand once."""
+    return data | {"curves": [_packed(curve) for curve in data["curves"]]}
+
+
+def _packed(curve: dict[str, Any]) -> dict[str, Any]:
+    series = {name: _columns(points) for name, points in curve["series"].items()}
+    first, *others = series.values()
+    shared = {key: column for key, column in first.items() if all(column == other.get(key) for other in others)}
+    own = {name: {key: columns[key] for key in columns if key not in shared} for name, columns in series.items()}
+    return curve | {"shared": shared, "series": own}
+
+
+def _columns(points: Items[Mapping[str, float]]) -> dict[str, list[float]]:
+    """Work in billions of FLOPs, so that its digits are few."""
+    known = [key for key in ("tokens", "flops", "seconds") if all(key in point for point in points)]
+    axes = {key: [_short(p[key] / (1e9 if key == "flops" else 1), 4) for p in points] for key in known}
+    return axes | {key: [_short(point[key], 5) for point in points] for key in ("mean", "low", "high")}
+
+
+def _short(value: float, digits: int) -> float:
+    short = float(f"{value:.{digits}g}")
+    return int(short) if short == int(short) and abs(short) < 1e16 else short
 
 
 def _number(value: Any) -> bool:

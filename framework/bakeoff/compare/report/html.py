@@ -1,15 +1,19 @@
-"""The report as one HTML page that needs no network and, but for the charts, no script."""
+"""The report as one HTML page that needs no network; scripts add to it, and it can be read without."""
 
 from __future__ import annotations
 
 from importlib.resources import files
 
 from bakeoff.compare.report import facts, sections
-from bakeoff.compare.report.charts import chart_data
+from bakeoff.compare.report.charts import chart_data, packed
+from bakeoff.compare.report.marks import definitions
 from bakeoff.compare.report.markup import Html, element, embedded, join
 from bakeoff.compare.report.pages import plugin_pages
 from bakeoff.compare.report.verdicts import verdict_section
 from bakeoff.compare.results import Results
+
+#: In the order in which they run.
+SCRIPTS = ("scales.js", "charts.js", "curves.js", "tradeoffs.js", "page.js")
 
 
 def page(results: Results) -> str:
@@ -17,14 +21,15 @@ def page(results: Results) -> str:
     name = results.plan["name"]
     body = join(
         element("a", "To the verdict", class_="skip", href="#verdict"),
+        definitions(),
         _header(results),
         element(
             "main",
             verdict_section(results),
             sections.table(results),
+            sections.failures(results),
             sections.curves(results),
             sections.tradeoffs(results),
-            sections.failures(results),
             sections.recipes(results),
             sections.tuning(results),
             facts.method(results),
@@ -33,8 +38,8 @@ def page(results: Results) -> str:
             facts.repeat(results),
             *plugin_pages(results),
         ),
-        embedded(chart_data(results), "data"),
-        *(Html(f"<script>{_asset(script)}</script>") for script in ("charts.js", "page.js")),
+        embedded(packed(chart_data(results)), "data"),
+        *(Html(f"<script>{_asset(script)}</script>") for script in SCRIPTS),
     )
     head = join(
         Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bakeoff.compare.report.facts import statements, summary
+from bakeoff.compare.report.headline import headline
 from bakeoff.compare.results import Results
 from bakeoff.compare.table import caveats, difference, digits_of, plus_minus
 from bakeoff.compare.words import count, size
@@ -15,7 +16,9 @@ def markdown(results: Results) -> str:
     plan = results.plan
     verdicts = [f"- **{escape(name)}**: {escape(verdict.text)}" for name, verdict in results.verdicts.items()]
     method = [f"- **{head}.** {escape(text)}" for head, text in statements(results)]
-    parts = [f"# {escape(plan['name'])}", escape(summary(results)), "## Verdict", "\n".join(verdicts)]
+    first, rest = headline(results)
+    said = f"**{escape(first)}** {escape(rest)}".rstrip()
+    parts = [f"# {escape(plan['name'])}", escape(summary(results)), "## Verdict", said, "\n".join(verdicts)]
     parts += ["\n".join(f"> {escape(line)}" for line in caveats(results))]
     parts += ["## Table", _table(results), *_failures(results)]
     parts += ["## How the numbers were made", "\n".join(method), "## Repeat it", f"    {plan['command']}"]

@@ -7,15 +7,15 @@ from typing import Any
 
 from bakeoff.compare.report.charts import chart_data
 from bakeoff.compare.report.grids import grid, note, scrolling, section, words
+from bakeoff.compare.report.marks import sample, swatch
 from bakeoff.compare.report.markup import Html, element, join
 from bakeoff.compare.report.recipes import ABSENT, differing
-from bakeoff.compare.report.verdicts import badge, swatch
+from bakeoff.compare.report.still import still_curves, still_tradeoff
+from bakeoff.compare.report.verdicts import BADGES, badge
 from bakeoff.compare.results import Results
 from bakeoff.compare.table import difference, digits_of, plus_minus
 from bakeoff.compare.tuning import at_edge, search
 from bakeoff.compare.words import count, size
-
-NO_SCRIPT = Html("<noscript><p>Charts need scripts; the table above holds the numbers.</p></noscript>")
 
 #: Heading, column of the table and how its numbers are written.
 COSTS = (
@@ -46,9 +46,10 @@ def table(results: Results) -> Html:
     drawn = element("table", element("thead", element("tr", *head)), element("tbody", *body), class_="sortable")
     text = (
         f"Means over seeds, ± half the 95 % interval. Less is better in {results.metric.unit}; a difference is paired: "
-        "arm minus baseline on the same seed, so that what a seed does to both cancels. Press a heading to sort."
+        "arm minus baseline on the same seed, so that what a seed does to both cancels."
     )
-    return section("Table", scrolling(drawn, "Table of arms"), note(text))
+    how = element("p", "Press a heading to sort.", class_="note scripted")
+    return section("Table", scrolling(drawn, "Table of arms"), note(text), how)
 
 
 def _costs(results: Results) -> list[tuple[str, str, Callable[[float | None], str]]]:
@@ -58,15 +59,16 @@ def _costs(results: Results) -> list[tuple[str, str, Callable[[float | None], st
 
 def _table_row(results: Results, row: dict[str, Any]) -> Html:
     column = results.metric.column
+    index = [arm.name for arm in results.arms].index(row["arm"])
+    rank = list(BADGES).index(results.verdicts[row["arm"]].kind)
     return element(
         "tr",
-        element("th", swatch(results, row["arm"]), row["arm"], scope="row"),
+        element("th", swatch(index), row["arm"], scope="row"),
         _number(plus_minus(row[column], row[f"{column}_half"], 3), row[column]),
         _number(difference(row, digits_of(results)), row["difference"]),
-        words(badge(results, row["arm"])),
+        element("td", badge(results, row["arm"]), class_="word", data_value=rank),
         *(_number(write(row[key]), row[key]) for _, key, write in _costs(results)),
         *(_number("–" if row[key] is None else f"{row[key]:.4g}", row[key]) for key in results.other_measures),
-        data_arm=[arm.name for arm in results.arms].index(row["arm"]),
     )
 
 
@@ -76,35 +78,54 @@ def _number(text: str, value: float | None) -> Html:
 
 def curves(results: Results) -> Html:
     """Learning curves against tokens, FLOPs and seconds."""
-    if not chart_data(results)["curves"]:
+    data = chart_data(results)
+    if not data["curves"]:
         return join()
+    still = still_curves(data["curves"][0], data["arms"])
     text = (
-        "Mean over seeds; the band reaches from the lowest to the highest seed. Time is that of training alone. "
-        "Point at the chart, or focus it and press the arrow keys, to read values."
+        "Mean over seeds; the band reaches from the lowest to the highest seed. The vertical axis leaves out the steep "
+        "beginning and does not start at zero. Time is that of training alone."
     )
-    toggles = element("div", class_="arms", data_toggles=True, role="group", aria_label="Arms shown in the charts")
-    return section(
-        "Learning curves", toggles, element("div", class_="chart", data_chart="curves"), NO_SCRIPT, note(text)
-    )
+    return section("Learning curves", toggles(data["arms"]), _chart("curves", still), note(text), _how_to_read())
+
+
+def toggles(arms: list[str]) -> Html:
+    """The key to the charts, that switches arms off and on."""
+    buttons = [
+        element("button", sample(i), name, type="button", aria_pressed="true", data_toggle=i)
+        for i, name in enumerate(arms)
+    ]
+    every = element("button", "Hide all", type="button", class_="scripted", data_toggle_all=True)
+    return element("div", *buttons, every, class_="arms", role="group", aria_label="Arms shown in the charts")
+
+
+def _chart(key: str, still: Html) -> Html:
+    """A chart as it stands without scripts, which draw it anew for the width at hand."""
+    return element("div", still, class_="chart", data_chart=key)
+
+
+def _how_to_read() -> Html:
+    text = "Point at a chart, or focus it and press the arrow keys, to read values. Names above switch arms off and on."
+    return element("p", text, class_="note scripted")
 
 
 def tradeoffs(results: Results) -> Html:
     """Quality against speed and against memory, with the Pareto front."""
-    data = chart_data(results)["tradeoffs"]
+    data = chart_data(results)
+    found = data["tradeoffs"]
     charts = [
-        element("div", element("h3", title), element("div", class_="chart", data_chart=key))
+        element("div", element("h3", title), _chart(key, still_tradeoff(found[key][0], data["arms"], data["unit"])))
         for key, title in (("speed", "Against speed and work"), ("memory", "Against memory"))
-        if data[key]
+        if found[key]
     ]
+    if not charts:
+        return join()
     text = (
         f"Lower is better in {results.metric.unit}. The dashed line joins the arms that none beats in both (the "
         "Pareto front of the means); bars reach from the lowest to the highest seed."
     )
-    return (
-        section("What quality costs", element("div", *charts, class_="pair"), NO_SCRIPT, note(text))
-        if charts
-        else join()
-    )
+    pair = element("div", *charts, class_="pair")
+    return section("What quality costs", toggles(data["arms"]), pair, note(text), _how_to_read())
 
 
 def failures(results: Results) -> Html:
@@ -117,7 +138,8 @@ def failures(results: Results) -> Html:
     for trial in results.failures:
         which = f"seed {trial.seed}" + (", search" if trial.stage == "tune" else "")
         rows.append((trial.arm, words(which), words(trial.reason or "")))
-    return section("Failures", grid("Failures and their reasons", (), rows)) if rows else join()
+    shown = grid("Failures and their reasons", ("arm", "trial", "reason"), rows, "failures")
+    return section("Failures", shown, id_="failures") if rows else join()
 
 
 def recipes(results: Results) -> Html:

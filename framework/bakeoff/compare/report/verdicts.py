@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 from bakeoff.compare.report.grids import note, section
+from bakeoff.compare.report.headline import headline
+from bakeoff.compare.report.marks import mark, paint, swatch
 from bakeoff.compare.report.markup import Html, element, join
 from bakeoff.compare.results import Arm, Results
 from bakeoff.compare.table import caveats
@@ -25,13 +27,32 @@ BADGES = {
 
 
 def verdict_section(results: Results) -> Html:
-    """One line an arm: name, badge, interval on a common scale, sentence; and what limits the reading."""
+    """The outcome in words; one line an arm, the best mean first; and what limits the reading."""
     scale = Scale.of(results)
-    rows = [_row(results, arm, scale) for arm in results.arms]
+    rows = [_row(results, arm, scale) for arm in _ordered(results)]
     axis = _axis(results, scale) if scale.known else Html()
-    text = "Lines are 95 % intervals of the paired difference; the large dot is its mean, small ones are single seeds."
+    text = (
+        f"Lines are 95 % intervals of the paired difference to {results.baseline.name}, the filled mark is its mean, "
+        "rings are single seeds. Arms stand by their mean, after the baseline."
+    )
     how = note(text) if scale.known else Html()
-    return section("Verdict", element("div", *rows, axis, class_="verdicts"), how, _caveats(results), id_="verdict")
+    drawn = element("div", *rows, axis, class_="verdicts")
+    return section("Verdict", _headline(results), drawn, how, _caveats(results), id_="verdict")
+
+
+def _headline(results: Results) -> Html:
+    first, rest = headline(results)
+    return element("p", element("strong", first), f" {rest}" if rest else "", class_="headline")
+
+
+def _ordered(results: Results) -> list[Arm]:
+    """The baseline, the others by their mean, those without a difference last."""
+
+    def place(arm: Arm) -> tuple[bool, float]:
+        difference = results.differences.get(arm.name)
+        return arm is not results.baseline, difference.mean if difference else math.inf
+
+    return sorted(results.arms, key=place)
 
 
 class Scale:
@@ -56,22 +77,31 @@ class Scale:
 
     def ticks(self) -> list[float]:
         """Round values, three to seven of them, zero included."""
-        rough = (self.high - self.low) / 5
-        power = 10.0 ** math.floor(math.log10(rough))
-        step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
-        return [i * step for i in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
+        return round_ticks(self.low, self.high)
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Three to seven round values within the range."""
+    rough = (high - low) / 5
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
+    return [i * step for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def tick_digits(ticks: list[float]) -> int:
+    """Decimals that tell neighbouring ticks apart."""
+    return max(0, -math.floor(math.log10(abs(ticks[1] - ticks[0])))) if len(ticks) > 1 else 3
 
 
 def _row(results: Results, arm: Arm, scale: Scale) -> Html:
     verdict = results.verdicts[arm.name]
     return element(
         "div",
-        element("div", swatch(results, arm.name), element("strong", arm.name), class_="name"),
+        element("div", swatch(results.arms.index(arm)), element("strong", arm.name), class_="name"),
         badge(results, arm.name),
         _interval(results, arm, scale),
         element("p", sentence(verdict.text, BADGES[verdict.kind])),
         class_="verdict",
-        data_arm=results.arms.index(arm),
     )
 
 
@@ -87,12 +117,6 @@ def sentence(text: str, badge: str) -> str:
     return stripped[:1].upper() + stripped[1:]
 
 
-def swatch(results: Results, name: str) -> Html:
-    """The arm's mark: the same colour and shape as in the charts."""
-    index = [arm.name for arm in results.arms].index(name)
-    return element("svg", class_="swatch", viewBox="-8 -8 16 16", aria_hidden="true", data_mark=index, data_arm=index)
-
-
 def _interval(results: Results, arm: Arm, scale: Scale) -> Html:
     if not scale.known:
         return Html()
@@ -102,35 +126,41 @@ def _interval(results: Results, arm: Arm, scale: Scale) -> Html:
         return element("svg", zero, class_="interval", aria_hidden="true")
     digits = decimals(difference.half)
     label = f"difference {signed(difference.mean, digits)}"
+    index = results.arms.index(arm)
     drawn = [zero]
     if difference.interval:
         low, high = difference.interval
-        drawn.append(_line("bar", scale.percent(low), scale.percent(high), "50%", "50%"))
+        drawn.append(_bar(index, scale.percent(low), scale.percent(high)))
         label += f", interval {signed(low, digits)} to {signed(high, digits)}"
-    drawn += [_dot("seed", scale.percent(value), 3) for value in results.by_seed(arm.name).values()]
-    drawn.append(_dot("dot", scale.percent(difference.mean), 5))
+    drawn += [_ring(index, scale.percent(value)) for value in results.by_seed(arm.name).values()]
+    drawn.append(mark(index, x=scale.percent(difference.mean), y="50%"))
     return element("svg", *drawn, class_="interval", role="img", aria_label=label)
 
 
-def _line(class_: str, x1: str, x2: str, y1: str, y2: str) -> Html:
-    return Html(f'<line class="{class_}" x1="{x1}" x2="{x2}" y1="{y1}" y2="{y2}"></line>')
+def _bar(index: int, low: str, high: str) -> Html:
+    """An interval with its ends, that stay in sight where the mark is wider."""
+    ends = ((low, high, "50%", "50%"), (low, low, "36%", "64%"), (high, high, "36%", "64%"))
+    return join(*(_line("bar", x1, x2, y1, y2, **paint(index)) for x1, x2, y1, y2 in ends))
 
 
-def _dot(class_: str, x: str, r: int) -> Html:
-    return Html(f'<circle class="{class_}" cx="{x}" cy="50%" r="{r}"></circle>')
+def _line(class_: str, x1: str, x2: str, y1: str, y2: str, **painted: int) -> Html:
+    return element("line", class_=class_, x1=x1, x2=x2, y1=y1, y2=y2, **painted)
+
+
+def _ring(index: int, x: str) -> Html:
+    return element("circle", class_="seed", cx=x, cy="50%", r=3, **paint(index))
 
 
 def _axis(results: Results, scale: Scale) -> Html:
     ticks = scale.ticks()
-    digits = max(0, -math.floor(math.log10(abs(ticks[1] - ticks[0])))) if len(ticks) > 1 else 3
-    marks = [
-        Html(f'<text x="{scale.percent(tick)}" y="12">{signed(tick, digits) if tick else "0"}</text>') for tick in ticks
-    ]
-    legend = f"← better than {results.baseline.name} · {results.metric.unit} · worse →"
+    digits = tick_digits(ticks)
+    marks = [element("text", signed(tick, digits) if tick else "0", x=scale.percent(tick), y=12) for tick in ticks]
+    ends = [element("span", words) for words in (f"← better than {results.baseline.name}", "worse →")]
+    unit = element("span", f"difference in {results.metric.unit}", class_="unit")
     return element(
         "div",
         element("svg", *marks, class_="scale", aria_hidden="true"),
-        element("p", legend, class_="legend"),
+        element("p", *ends, unit, class_="legend"),
         class_="axis",
     )
 
