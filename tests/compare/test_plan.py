@@ -1,8 +1,10 @@
 import pytest
 import torch
+from bakeoff import register, registry
 from bakeoff.compare.plan import Plan, check_names, comparison_hash
 from bakeoff.compare.tuning import points
 from bakeoff.errors import UserError
+from bakeoff.parts.attention.mixer import Attention
 from bakeoff.recipe import comparison
 
 
@@ -154,3 +156,16 @@ def test_names_that_a_recipe_gives_its_loggers_are_kept(tiny):
     logger = {"use": "lightning.pytorch.loggers.CSVLogger", "save_dir": "logs", "name": "mine"}
     name, csv = loggers_of(tiny, logger)
     assert (csv["name"], csv["version"]) == ("mine", name)
+
+
+def test_a_part_of_this_process_alone_is_refused_before_anything_runs(tiny):
+    @register("only_here")
+    class OnlyHere(Attention):
+        pass
+
+    tiny["arms"]["mine"] = {"model.blocks.layer.mixer": {"use": "only_here", "n_heads": 2}}
+    try:
+        with pytest.raises(UserError, match=r"arm mine: mixer 'only_here' is registered in this process alone"):
+            planned(tiny)
+    finally:
+        del registry._registered["only_here"]

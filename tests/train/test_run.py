@@ -137,3 +137,18 @@ def test_a_foreign_class_needs_trust(run):
 
 def test_the_package_offers_it(run):
     assert bakeoff.load_run(run.folder).metrics == run.metrics
+
+
+def test_a_part_that_a_script_or_notebook_registers_itself_trains_there(tiny, tmp_path):
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny().tree))
+    program = (
+        SCRIPT
+        + """
+import bakeoff
+changed = {"model.blocks.layer.mixer": {"use": "passing_by"}, "data.isolate_documents": False}
+run = bakeoff.recipe("tiny.yaml", changed).fit(folder="run", progress=False)
+print(run.metrics["step"])
+"""
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == ["8"], done.stderr

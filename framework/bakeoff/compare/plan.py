@@ -19,6 +19,7 @@ from bakeoff.errors import UserError
 from bakeoff.evaluate.planning import vocabulary_size
 from bakeoff.model.cost import Plan as Costs
 from bakeoff.recipe import Comparison, Recipe
+from bakeoff.registry import entry
 from bakeoff.train.provenance import code_of
 
 
@@ -117,6 +118,7 @@ class Plan:
 
     def _arm(self, name: str, recipe: Recipe, matched: Matched | None, text: Text) -> ArmPlan:
         recipe.demands()
+        _known_elsewhere(name, recipe)
         steps = recipe.tree["trainer"]["max_steps"]
         costs = costs_of(recipe, text.vocabulary)
         code = digest(code_of(recipe.components()))
@@ -214,6 +216,17 @@ def check_names(spec: Comparison) -> None:
     doubled = sorted({name for name, folder in zip(spec.arms, folders, strict=True) if folders.count(folder) > 1})
     if doubled:
         raise UserError(f"arms {', '.join(doubled)}: their names are the same but for signs or case; rename one")
+
+
+def _known_elsewhere(name: str, recipe: Recipe) -> None:
+    """Raise `UserError` if a part of an arm is registered in this process alone, and not by the recipe's `imports`."""
+    for owner in map(entry, recipe.components()):
+        module = owner.target.partition(":")[0]
+        if owner.package.startswith("script ") and not module.startswith("bakeoff_script_"):
+            raise UserError(
+                f"arm {name}: {owner.kind} '{owner.name}' is registered in this process alone (by {module}), but "
+                f"trials run in processes of their own: write it to a file and add imports: [{owner.name}.py] to the recipe"
+            )
 
 
 def plain(name: str) -> str:

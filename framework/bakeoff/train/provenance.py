@@ -69,7 +69,10 @@ def _git(folder: Path, *arguments: str) -> str:
 
 @lru_cache
 def _sources(module: str) -> str | None:
-    spec = importlib.util.find_spec(module)
+    try:
+        spec = importlib.util.find_spec(module)
+    except ValueError:  # a notebook's, or a script's own
+        return None
     if spec is None or spec.origin is None:
         return None
     root = Path(spec.origin)
