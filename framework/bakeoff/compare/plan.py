@@ -225,7 +225,7 @@ def _known_elsewhere(name: str, recipe: Recipe) -> None:
         if owner.package.startswith("script ") and not module.startswith("bakeoff_script_"):
             raise UserError(
                 f"arm {name}: {owner.kind} '{owner.name}' is registered in this process alone (by {module}), but "
-                f"trials run in processes of their own: write it to a file and add imports: [{owner.name}.py] to the recipe"
+                f"trials run in processes of their own: write it to a file and name that under imports"
             )
 
 
