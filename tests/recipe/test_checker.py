@@ -285,8 +285,8 @@ def test_patterns(extended):
         ("checkpoint: {kep: 1}", "did you mean 'keep'"),
         ("name: 3", "name (.*): takes text"),
         (
-            "model: {vocab_size: 3}",
-            "model (decoder) has no argument 'vocab_size'".replace("(", r"\(").replace(")", r"\)"),
+            "model: {backbone: 3}",
+            "model (decoder) has no argument 'backbone'".replace("(", r"\(").replace(")", r"\)"),
         ),
     ],
 )

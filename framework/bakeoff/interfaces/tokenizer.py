@@ -24,6 +24,8 @@ class Tokenizer(Component):
     kind = "tokenizer"
     lossless: bool = True
     """decode(encode(text)) == text for every text; else bits per byte are refused."""
+    learns: bool = True
+    """`train` decides the ids; else they are fixed when it is built."""
 
     @abstractmethod
     def train(self, texts: Iterable[str]) -> None:

@@ -58,7 +58,7 @@ class _Pair:
     def put_together(self, parts: Mapping[str, Tensor]) -> Tensor:
         layout = self.layout
         pieces = [parts[name].unflatten(0, (layout.groups, -1)) for name in self.ours]
-        whole = self._turned(torch.cat(pieces, 1).flatten(0, 1))
+        whole = self._turned((pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)).flatten(0, 1))
         return whole if layout.squeeze is None or whole.ndim < 2 else whole.unsqueeze(layout.squeeze)
 
     def _turned(self, tensor: Tensor) -> Tensor:
@@ -69,19 +69,20 @@ class _Pair:
 
 
 class NameMap(Converter):
-    """A list of which published weight is which of the model's.
+    """A table of which published weight is which of the model's.
 
     Parameters
     ----------
-    weights : the lines; each of our weights stands in one.
+    weights : the lines, each under a name of its own, so that a recipe can change one line of what it extends; each
+        of our weights stands in one.
     ignored : names of theirs, with `*`, that hold nothing learnt, such as masks and rotary frequencies.
 
     A weight that the model shares (a tied embedding) may be given once, or several times with equal values.
     """
 
-    def __init__(self, *, weights: list[Weights], ignored: list[str] | None = None):
+    def __init__(self, *, weights: dict[str, Weights], ignored: list[str] | None = None):
         self.weights, self.ignored = weights, ignored or []
-        for line in weights:
+        for line in weights.values():
             named = [line.theirs, *_several(line.ours)]
             if len({name.count("*") for name in named}) > 1 or line.theirs.count("*") > 1:
                 raise UserError(f"name_map: {' and '.join(named)} must hold `*` once each, or not at all")
@@ -93,16 +94,16 @@ class NameMap(Converter):
         """A decoder of attention and an MLP, with a matrix of stacked rows and transposed ones."""
         block = "backbone.blocks.*"
         projections = [f"{block}.mixer.{name}" for name in ("query", "key", "value")]
-        weights = [
-            {"theirs": "wte", "ours": "backbone.embed"},
-            {"theirs": "h.*.ln_1", "ours": f"{block}.mixer_norm"},
-            {"theirs": "h.*.attn.qkv", "ours": projections, "groups": 4},
-            {"theirs": "h.*.attn.out", "ours": f"{block}.mixer.output", "transposed": True},
-            {"theirs": "h.*.ln_2", "ours": f"{block}.feed_forward_norm"},
-            {"theirs": "h.*.mlp", "ours": f"{block}.feed_forward"},
-            {"theirs": "ln_f", "ours": "backbone.norm"},
-            {"theirs": "lm_head", "ours": "head.projection"},
-        ]
+        weights = {
+            "embed": {"theirs": "wte", "ours": "backbone.embed"},
+            "mixer_norm": {"theirs": "h.*.ln_1", "ours": f"{block}.mixer_norm"},
+            "projections": {"theirs": "h.*.attn.qkv", "ours": projections, "groups": 4},
+            "output": {"theirs": "h.*.attn.out", "ours": f"{block}.mixer.output", "transposed": True},
+            "feed_forward_norm": {"theirs": "h.*.ln_2", "ours": f"{block}.feed_forward_norm"},
+            "feed_forward": {"theirs": "h.*.mlp", "ours": f"{block}.feed_forward"},
+            "norm": {"theirs": "ln_f", "ours": "backbone.norm"},
+            "head": {"theirs": "lm_head", "ours": "head.projection"},
+        }
         return [{"weights": weights, "ignored": ["h.*.attn.mask"]}]
 
     def to_ours(self, theirs: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
@@ -122,13 +123,13 @@ class NameMap(Converter):
         return shared
 
     def to_theirs(self, model: nn.Module) -> dict[str, Tensor]:
-        """See `Converter`; a weight that the model shares stands under each of its names."""
+        """See `Converter`; a weight that the model shares stands under each of its names, in the same memory."""
         ours = {name: tensor.detach() for name, tensor in model.state_dict().items()}
         return {pair.theirs: pair.put_together(ours).contiguous() for pair in self._pairs(ours)}
 
     def _pairs(self, ours: Mapping[str, Tensor]) -> list[_Pair]:
         """The map written out for a model; raises `UserError` for weights of ours in no line or in two."""
-        pairs = [pair for line in self.weights for pair in _written_out(line, ours)]
+        pairs = [pair for line in self.weights.values() for pair in _written_out(line, ours)]
         stand = [name for pair in pairs for name in pair.ours]
         _refuse([name for name in ours if name not in set(stand)], "of ours stand in no line of the map")
         _refuse(sorted({name for name in stand if stand.count(name) > 1}), "of ours stand in more than one line")

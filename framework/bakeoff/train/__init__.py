@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bakeoff.train.failures import Interrupted, NotFinite, OutOfMemory
     from bakeoff.train.fitting import fit
+    from bakeoff.train.published import export_weights, import_weights
     from bakeoff.train.run import Run, load_run
 
 _HOMES = {
@@ -15,11 +16,15 @@ _HOMES = {
     "NotFinite": "failures",
     "OutOfMemory": "failures",
     "Run": "run",
+    "export_weights": "published",
     "fit": "fitting",
+    "import_weights": "published",
     "load_run": "run",
 }
 
-__all__ = ["Interrupted", "NotFinite", "OutOfMemory", "Run", "fit", "load_run"]
+__all__ = [
+    "Interrupted", "NotFinite", "OutOfMemory", "Run", "export_weights", "fit", "import_weights", "load_run",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

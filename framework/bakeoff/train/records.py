@@ -20,6 +20,7 @@ from bakeoff.train.resume import check_same_run
 if TYPE_CHECKING:
     import lightning.pytorch as pl
 
+    from bakeoff.data import Data
     from bakeoff.train.assembly import Assembly
 
 
@@ -29,7 +30,8 @@ def record(place: RunFolder, assembly: Assembly, trainer: pl.Trainer, step: int)
     if step == 0:
         write_recipe(place, recipe)
         assembly.data.tokenizer.save(place.tokenizer)
-        write_json(place.meta, _meta(assembly))
+        data, length = assembly.data, assembly.model.context.max_length
+        write_json(place.meta, meta_of(recipe, data, max_length=length, fingerprint=data.fingerprint))
     meta = read_json(place.meta)
     meta["starts"].append(
         {
@@ -84,8 +86,9 @@ def _comparable(saved: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _meta(assembly: Assembly) -> dict[str, Any]:
-    recipe, components = assembly.recipe, assembly.recipe.components()
+def meta_of(recipe: Recipe, data: Data, *, max_length: int, fingerprint: str | None) -> dict[str, Any]:
+    """What `meta.json` says of a run before it starts; `fingerprint` is of the data that it is trained on."""
+    components = recipe.components()
     return {
         "name": recipe.name,
         "bakeoff": bakeoff.__version__,
@@ -94,8 +97,8 @@ def _meta(assembly: Assembly) -> dict[str, Any]:
         "code": code_of(components),
         "commit": git_commit(Path(bakeoff.__file__).parent),
         "seeds": {purpose: recipe.seed_of(purpose) for purpose in SEEDS},
-        "data": {"fingerprint": assembly.data.fingerprint, "licence": assembly.data.corpus.licence},
-        "vocab_size": assembly.data.vocab_size,
-        "max_length": assembly.model.context.max_length,
+        "data": {"fingerprint": fingerprint, "licence": data.corpus.licence},
+        "vocab_size": data.vocab_size,
+        "max_length": max_length,
         "starts": [],
     }

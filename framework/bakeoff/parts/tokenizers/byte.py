@@ -17,6 +17,8 @@ FILE = "tokenizer.json"
 class ByteTokenizer(Tokenizer):
     """Ids 0 to 255 are the bytes of UTF-8; learns nothing and loses nothing."""
 
+    learns = False
+
     def train(self, texts: Iterable[str]) -> None:
         pass
 

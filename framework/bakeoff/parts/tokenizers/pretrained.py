@@ -12,7 +12,7 @@ import numpy as np
 
 from bakeoff.errors import UserError
 from bakeoff.interfaces import Tokenizer
-from bakeoff.parts.files import read_json, write_json, write_whole
+from bakeoff.parts.files import expanded, read_json, write_json, write_whole
 from bakeoff.parts.tokenizers.byte_level import BYTE_OF, bytes_of
 from bakeoff.parts.tokenizers.text import readable
 
@@ -35,10 +35,12 @@ class PretrainedTokenizer(Tokenizer):
         have this id too, since a model that was trained elsewhere has no rows for others. Null: three new ids.
     """
 
+    learns = False
+
     def __init__(self, *, path: str, end: str | None = None):
         from tokenizers import Tokenizer as Library
 
-        place = Path(path).expanduser()
+        place = expanded(path)
         place = place / FILE if place.is_dir() else place
         try:
             self._content = place.read_bytes()

@@ -67,10 +67,12 @@ def ids(candidate: Candidate) -> None:
 
 @law(None, "training", "tokenizer")
 def training(candidate: Candidate) -> None:
-    """The same texts in any order give the same tokenizer, and what is saved is what is loaded."""
+    """The same texts in any order give the same tokenizer; `learns` tells the truth; what is saved is what is loaded."""
     tokenizer = _trained(candidate)
     if _told(tokenizer) != _told(_trained(candidate, _TRAINING[::-1])):
         raise Broken("trained on the same texts in reverse order, it gives other ids")
+    if not tokenizer.learns and _told(tokenizer) != _told(_trained(candidate, [])):
+        raise Broken("it claims not to learn, but gives other ids once it is trained")
     with TemporaryDirectory() as folder:
         tokenizer.save(Path(folder))
         loaded = type(tokenizer).load(Path(folder))

@@ -1,0 +1,37 @@
+"""`bakeoff convert SOURCE --folder F`: published weights <-> a run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from bakeoff.errors import UserError
+from bakeoff.interfaces.command import Command
+
+
+class Convert(Command):
+    """Read published weights into a run (with --recipe), or write a run's weights under the published names."""
+
+    help = "published weights into a run, or a run's weights into the published layout"
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Where from, where to, and for published weights by which recipe."""
+        parser.add_argument("source", help="a safetensors file or a folder of them (with --recipe), or a run")
+        parser.add_argument("overrides", nargs="*", metavar="PATH=VALUE", help="values of the recipe set by path")
+        parser.add_argument("--folder", type=Path, required=True, help="the run, or the weights, that are made")
+        parser.add_argument("--recipe", help="of published weights: a recipe with a converter")
+        parser.add_argument("--trust", action="store_true", help="run the scripts that the run carries")
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Convert, and print what was made."""
+        from bakeoff import load_run, recipe
+        from bakeoff.train import export_weights, import_weights
+
+        if arguments.recipe is not None:
+            made = recipe(arguments.recipe, arguments.overrides)
+            print(import_weights(made, arguments.source, arguments.folder).folder)
+            return 0
+        if arguments.overrides:
+            raise UserError(f"{arguments.overrides[0]}: a run has its recipe; values are set with --recipe only")
+        print(export_weights(load_run(arguments.source, trust=arguments.trust), arguments.folder))
+        return 0

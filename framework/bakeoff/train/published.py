@@ -1,0 +1,129 @@
+"""Weights in a published layout: read into a run of ours, and written from one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bakeoff.errors import UserError
+from bakeoff.interfaces.converter import Converter
+from bakeoff.parts.files import sync_folder, write_json
+from bakeoff.recipe import Recipe
+from bakeoff.train.folder import RunFolder
+from bakeoff.train.records import meta_of, write_recipe
+from bakeoff.train.run import Run
+from bakeoff.train.saving import save_whole
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FILE = "model.safetensors"
+
+
+def import_weights(recipe: Recipe, source: Path | str, folder: Path | str) -> Run:
+    """A run in `folder` that holds published weights: `source` is a safetensors file, or a folder of them.
+
+    The recipe says the model, and by its `converter` which weight is which. Its tokenizer must be one that is not
+    trained here, such as `pretrained_tokenizer` with the file that was published beside the weights.
+
+    Raises `UserError` for weights that are missing, left over, of another shape or not finite, and a folder in use.
+    """
+    recipe.check()
+    converter, place = _converter(recipe), RunFolder(Path(folder))
+    if place.holds_work() or place.weights.exists():
+        raise UserError(f"{place.path} holds a run already; give another folder")
+    data = recipe.build("data")
+    if data.tokenizer.learns:
+        name = recipe.tree["data"]["tokenizer"]["use"]
+        raise UserError(
+            f"data.tokenizer{recipe.place('data.tokenizer')}: {name} would learn other ids than the weights were made "
+            "with; use {use: pretrained_tokenizer, path: FILE} with the tokenizer.json that belongs to them"
+        )
+    model = recipe.build("model", vocab_size=data.vocab_size)
+    files = _files(Path(source))
+    model.load_state_dict(converter.to_ours(_read(files), model))
+    broken = [name for name, tensor in model.state_dict().items() if not tensor.isfinite().all()]
+    if broken:
+        raise UserError(f"{source}: values of {broken[0]} are not finite")
+    write_recipe(place, recipe)
+    data.tokenizer.save(place.tokenizer)
+    meta = meta_of(recipe, data, max_length=model.context.max_length, fingerprint=None)
+    write_json(place.meta, meta | {"imported": {path.name: _digest(path) for path in files}})
+    save_whole(model.state_dict(), place.weights)
+    metrics = {"parameters": sum(parameter.numel() for parameter in model.parameters())}
+    write_json(place.summary, metrics)
+    return Run(place.path, recipe, model, data.tokenizer, metrics)
+
+
+def export_weights(run: Run, folder: Path | str) -> Path:
+    """Write a run's weights as `model.safetensors` under the names of its recipe's `converter`; returns the file.
+
+    A weight that the model shares, such as a tied embedding, is written once.
+    """
+    from safetensors.torch import save_file
+
+    seen: set[int] = set()
+    weights: dict[str, Tensor] = {}
+    for name, tensor in _converter(run.recipe).to_theirs(run.model).items():
+        if tensor.data_ptr() not in seen:
+            weights[name] = tensor
+        seen.add(tensor.data_ptr())
+    path = Path(folder) / FILE
+    partial = path.with_name(f"{path.name}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(weights, partial, metadata={"format": "pt"})
+        os.replace(partial, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    return path
+
+
+def _converter(recipe: Recipe) -> Converter:
+    converter = recipe.build("converter")
+    if converter is None:
+        raise UserError(
+            f"{recipe.name} does not say which published weight is which of its own; give it `converter:`, as "
+            "bakeoff:models/gpt2.yaml does: {use: name_map, weights: …}"
+        )
+    return converter
+
+
+def _files(source: Path) -> list[Path]:
+    """The safetensors files that `source` is or holds."""
+    files = sorted(source.glob("*.safetensors")) if source.is_dir() else [source]
+    if not source.exists():
+        raise UserError(f"{source}: there is no such file or folder")
+    if not files or any(path.suffix != ".safetensors" for path in files):
+        held = "holds no *.safetensors" if source.is_dir() else "is no *.safetensors"
+        raise UserError(f"{source} {held}; other formats may run code when they are read: convert them first")
+    return files
+
+
+def _read(files: list[Path]) -> dict[str, Any]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    weights: dict[str, Tensor] = {}
+    for path in files:
+        try:
+            held = load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise UserError(f"{path} is damaged: {error}") from error
+        twice = set(weights) & set(held)
+        if twice:
+            raise UserError(f"{path} holds {min(twice)}, which another file of the folder holds too")
+        weights |= held
+    return weights
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,192 @@
+"""The families of published models that recipes claim: the class of `transformers`, and both sides made small."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import transformers
+
+MODELS = Path(__file__).parents[2] / "recipes" / "models"
+#: Common to all small models: vocabulary, width, depth; short windows that a sequence outgrows.
+V, D, LAYERS, WINDOW = 67, 32, 3, 5
+
+
+@dataclass(frozen=True)
+class Family:
+    """A recipe, the configuration of `transformers` at its published size, and what makes each small."""
+
+    recipe: str
+    config: Any
+    published: dict[str, Any]
+    small: dict[str, Any]
+    changes: dict[str, Any] = field(default_factory=dict)
+    in_files: tuple[str, str] | None = None
+
+    def names(self, weights: Mapping[str, Any]) -> dict[str, Any]:
+        """Names as in published files; `transformers` has renamed some in its classes."""
+        held, named = self.in_files or ("", "")
+        return {name.replace(held, named) if held else name: tensor for name, tensor in weights.items()}
+
+    def model(self, size: dict[str, Any], **further: Any) -> Any:
+        """The model of `transformers`, with random weights."""
+        config = self.config(**{**self.published, **size, **further})
+        return transformers.AutoModelForCausalLM.from_config(config, attn_implementation=_implementation(config))
+
+
+def _implementation(config: Any) -> str | None:
+    return None if config.model_type == "mamba2" else "eager"
+
+
+def _rope(base: float, **more: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": base, **more}}
+
+
+_MIXER, _FEED_FORWARD = "model.blocks.layer.mixer", "model.blocks.layer.feed_forward"
+_GPT = {"n_embd": D, "n_layer": LAYERS, "n_head": 4, "vocab_size": V, "bos_token_id": 0, "eos_token_id": 0}
+_LLAMA = {
+    "hidden_size": D,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "vocab_size": V,
+    "pad_token_id": 0,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
+_HEADS = {f"{_MIXER}.n_heads": 4}
+_WIDTH = {**_HEADS, f"{_FEED_FORWARD}.width": 48}
+_GROUPS = {**_WIDTH, f"{_MIXER}.n_kv_heads": 2}
+_OF_LLAMA = {**_LLAMA, "num_key_value_heads": 4}
+_OF_GROUPS = {**_LLAMA, "num_key_value_heads": 2}
+
+
+def _gpt2(d: int, layers: int, heads: int) -> dict[str, Any]:
+    return {"n_embd": d, "n_layer": layers, "n_head": heads}
+
+
+def _llama(d: int, layers: int, heads: int, width: int, **more: Any) -> dict[str, Any]:
+    shape = {"hidden_size": d, "num_hidden_layers": layers, "num_attention_heads": heads, "intermediate_size": width}
+    return {**shape, "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "vocab_size": 32000, **more}
+
+
+def _mamba2(d: int, layers: int) -> dict[str, Any]:
+    return {
+        "hidden_size": d,
+        "num_hidden_layers": layers,
+        "num_heads": 2 * d // 64,
+        "n_groups": 1,
+        "vocab_size": 50288,
+        "tie_word_embeddings": True,
+    }
+
+
+#: By name of the recipe; sizes of one family first, the family that they stand for having `small` weights to compare.
+FAMILIES = {
+    family.recipe: family
+    for family in [
+        Family("gpt2", transformers.GPT2Config, _gpt2(768, 12, 12), _GPT, _HEADS),
+        Family("llama_7b", transformers.LlamaConfig, _llama(4096, 32, 32, 11008), _OF_LLAMA, _WIDTH),
+        Family(
+            "llama3_8b",
+            transformers.LlamaConfig,
+            _llama(4096, 32, 32, 14336, num_key_value_heads=8, rms_norm_eps=1e-5, vocab_size=128256, **_rope(5e5)),
+            _OF_GROUPS,
+            _GROUPS,
+        ),
+        Family(
+            "mistral_7b",
+            transformers.MistralConfig,
+            _llama(4096, 32, 32, 14336, num_key_value_heads=8, rms_norm_eps=1e-5, sliding_window=4096),
+            {**_OF_GROUPS, "sliding_window": WINDOW, "head_dim": None},
+            {**_GROUPS, f"{_MIXER}.window": WINDOW},
+        ),
+        Family(
+            "gemma2_2b",
+            transformers.Gemma2Config,
+            {"vocab_size": 256000},
+            {**_OF_GROUPS, "head_dim": 16, "sliding_window": WINDOW},
+            {
+                **_GROUPS,
+                f"{_MIXER}.head_width": 16,
+                f"{_MIXER}.window": WINDOW,
+                "model.blocks.global.mixer.n_heads": 4,
+                "model.blocks.global.mixer.n_kv_heads": 2,
+                "model.blocks.global.mixer.head_width": 16,
+                "model.embedding_scale": D**0.5,
+            },
+        ),
+        Family(
+            "gpt_neox_20b",
+            transformers.GPTNeoXConfig,
+            {"vocab_size": 50432, "hidden_act": "gelu_fast"},
+            {**_LLAMA, "intermediate_size": 4 * D, **_rope(1e4, partial_rotary_factor=0.25)},
+            _HEADS,
+            in_files=("lm_head", "embed_out"),
+        ),
+        Family("gptj_6b", transformers.GPTJConfig, {"vocab_size": 50400}, {**_GPT, "rotary_dim": 2}, _HEADS),
+        Family(
+            "olmo2_7b",
+            transformers.Olmo2Config,
+            _llama(4096, 32, 32, 11008, vocab_size=100352, rms_norm_eps=1e-6, **_rope(5e5)),
+            _OF_LLAMA,
+            _WIDTH,
+        ),
+        Family(
+            "qwen3_8b",
+            transformers.Qwen3Config,
+            _llama(4096, 36, 32, 12288, vocab_size=151936, num_key_value_heads=8, head_dim=128, **_rope(1e6)),
+            {**_OF_GROUPS, "head_dim": 12},
+            {**_GROUPS, f"{_MIXER}.head_width": 12},
+        ),
+        Family(
+            "command_r",
+            transformers.CohereConfig,
+            {"vocab_size": 256000, **_rope(8e6)},
+            _OF_LLAMA,
+            _WIDTH,
+        ),
+        Family(
+            "bloom_560m",
+            transformers.BloomConfig,
+            {"hidden_size": 1024, "n_layer": 24, "n_head": 16, "vocab_size": 250880},
+            {"hidden_size": D, "n_layer": LAYERS, "n_head": 4, "vocab_size": V},
+            _HEADS,
+        ),
+        Family(
+            "mamba2_130m",
+            transformers.Mamba2Config,
+            _mamba2(768, 24),
+            {
+                "hidden_size": D,
+                "num_hidden_layers": LAYERS,
+                "head_dim": 16,
+                "num_heads": 4,
+                "state_size": 8,
+                "chunk_size": 4,
+                "vocab_size": V,
+                "pad_token_id": 0,
+                "bos_token_id": 0,
+                "eos_token_id": 0,
+            },
+            {f"{_MIXER}.head_width": 16, f"{_MIXER}.state_size": 8, f"{_MIXER}.chunk": 4},
+        ),
+    ]
+}
+
+#: Further sizes of these families: recipe -> whose, and its published configuration.
+SIZES = {
+    "gpt2_medium": ("gpt2", _gpt2(1024, 24, 16)),
+    "gpt2_large": ("gpt2", _gpt2(1280, 36, 20)),
+    "gpt2_xl": ("gpt2", _gpt2(1600, 48, 25)),
+    "llama_13b": ("llama_7b", _llama(5120, 40, 40, 13824)),
+    "llama_33b": ("llama_7b", _llama(6656, 60, 52, 17920)),
+    "llama_65b": ("llama_7b", _llama(8192, 80, 64, 22016)),
+    "llama2_70b": ("llama3_8b", _llama(8192, 80, 64, 28672, num_key_value_heads=8)),
+    "mamba2_370m": ("mamba2_130m", _mamba2(1024, 48)),
+    "mamba2_780m": ("mamba2_130m", _mamba2(1536, 48)),
+    "mamba2_1_3b": ("mamba2_130m", _mamba2(2048, 48)),
+    "mamba2_2_7b": ("mamba2_130m", _mamba2(2560, 64)),
+}

@@ -1,0 +1,56 @@
+"""Recipes at published shapes have exactly the published numbers of parameters, and name every weight."""
+
+import bakeoff
+import pytest
+import torch
+
+from . import published
+
+#: Published, or counted by the authors' code.
+COUNTS = {
+    "gpt2": 124_439_808,
+    "gpt2_medium": 354_823_168,
+    "gpt2_large": 774_030_080,
+    "gpt2_xl": 1_557_611_200,
+    "llama_7b": 6_738_415_616,
+    "llama_13b": 13_015_864_320,
+    "llama_33b": 32_528_943_616,
+    "llama_65b": 65_285_660_672,
+    "llama2_70b": 68_976_648_192,
+    "llama3_8b": 8_030_261_248,
+    "mistral_7b": 7_241_732_096,
+    "mamba2_130m": 128_989_632,
+    "mamba2_370m": 368_346_624,
+    "mamba2_780m": 780_161_280,
+    "mamba2_1_3b": 1_343_757_312,
+    "mamba2_2_7b": 2_702_599_680,
+}
+
+
+def meta(name):
+    recipe = bakeoff.recipe(published.MODELS / f"{name}.yaml")
+    with torch.device("meta"):
+        return recipe, recipe.build("model", vocab_size=1)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_published_count(name):
+    _, model = meta(name)
+    assert sum(parameter.numel() for parameter in model.parameters()) == COUNTS[name]
+
+
+@pytest.mark.parametrize("name", [*published.FAMILIES, *published.SIZES])
+def test_weights_are_those_of_transformers_name_by_name(name):
+    of, size = published.SIZES.get(name, (name, {}))
+    with torch.device("meta"):
+        theirs = published.FAMILIES[of].model(size)
+    recipe, model = meta(name)
+    converted = recipe.build("converter").to_theirs(model)
+    expected = published.FAMILIES[of].names(theirs.state_dict())
+    assert {k: v.shape for k, v in converted.items()} == {k: v.shape for k, v in expected.items()}
+    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in theirs.parameters())
+
+
+def test_every_recipe_with_a_converter_is_held_against_something():
+    claimed = {p.stem for p in published.MODELS.glob("*.yaml") if bakeoff.recipe(p).tree["converter"] is not None}
+    assert claimed == {*published.FAMILIES, *published.SIZES}
