@@ -10,8 +10,8 @@ from bakeoff.compare.results import Results
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-#: Readable on white and on black, and apart for most colour-blind eyes; the report's own, in its order.
-COLOURS = ("#2f6fd0", "#d1551a", "#14946a", "#8f52c6", "#a57900", "#128aa0", "#cc4a86", "#76808c")
+#: The report's own on white, in its order; apart for colour-blind eyes too.
+COLOURS = ("#04338e", "#b63205", "#14715b", "#db5fa3", "#9c8d3a", "#2a90ef", "#814cbb", "#3d2b26")
 
 
 def figures(results: Results) -> dict[str, Figure]:

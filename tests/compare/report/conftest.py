@@ -78,13 +78,10 @@ class Browser:
         message, _, self.buffer = self.buffer.partition(b"\0")
         return json.loads(message)
 
-    def wait(self, method, session):
-        """The next event of a kind in a page."""
-        while True:
-            message = self.receive()
-            self.events.append(message)
-            if message.get("method") == method and message.get("sessionId") == session:
-                return message["params"]
+    def wait(self, method, session, since):
+        """Until a page has sent an event of a kind, counted from that many events on."""
+        while not any(e.get("method") == method and e.get("sessionId") == session for e in self.events[since:]):
+            self.events.append(self.receive())
 
     def close(self):
         """End it."""
@@ -124,8 +121,9 @@ class Tab:
     def open(self, path):
         """Load a file; returns the seconds until it was loaded, run and drawn."""
         begun = time.perf_counter()
+        known = len(self.browser.events)
         self.send("Page.navigate", url=path.as_uri())
-        self.browser.wait("Page.loadEventFired", self.session)
+        self.browser.wait("Page.loadEventFired", self.session, known)
         if self.scripts:
             self.evaluate("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))")
         return time.perf_counter() - begun

@@ -105,9 +105,9 @@ def test_radios_boxes_and_values_are_operated_by_keyboard(made_up, show):
     tab.press(*RIGHT)
     assert "training loss, nats per token" in tab.evaluate("probe.charts()[0].texts")
     tab.press("ArrowLeft", 37)
-    for chart, (key, words) in enumerate(
-        [("End", ["4.92M", "hybrid", f"{results.quality['hybrid'].mean:.3f}"]), ("Home", ["window_of_4", "23.9k"])]
-    ):
+    best = f"{results.quality['hybrid'].mean:.3f}"
+    wanted = [("End", ["tokens: 4.92M", "hybrid", best]), ("Home", ["window_of_4", "23.9k"])]
+    for chart, (key, words) in enumerate(wanted):
         tab.evaluate(f"probe.all('.plot')[{chart}].focus()")
         tab.press(key)
         said = tab.evaluate(f"probe.all('.tip')[{chart}].textContent")
@@ -129,7 +129,7 @@ def test_sixty_trials_open_and_are_drawn(sixty, tab, tmp_path, capsys):
         begun = time.perf_counter()
         opened.open(path)
         seconds.append(time.perf_counter() - begun)
-    assert opened.evaluate("document.querySelectorAll('.chart > div > .plot').length") == 3
+    assert opened.evaluate("document.querySelectorAll('.stage .plot').length") == 3
     with capsys.disabled():
         print(f"\nreport of 60 trials: {len(text.encode()) / 1e3:.0f} kB, drawn in {sorted(seconds)[1]:.2f} s")
 

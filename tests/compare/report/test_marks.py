@@ -4,6 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from bakeoff.compare import figures
 from bakeoff.compare.report.marks import COLOURS, dashes, paint, shape
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
@@ -34,6 +35,12 @@ def seen(colour, sight):
     return OKLAB @ np.cbrt(CONES @ np.clip(SIGHT[sight] @ linear, 0, 1))
 
 
+def scheme_of(number):
+    """The colours of the light scheme, 0, or of the dark one, 1."""
+    css = files("bakeoff.compare.report").joinpath("page.css").read_text()
+    return re.findall(r"--c\d: (#\w+)", css)[number * COLOURS : (number + 1) * COLOURS]
+
+
 def test_oklab_of_white_and_of_a_grey():
     assert seen("#ffffff", "all cones") == pytest.approx([1, 0, 0], abs=1e-4)
     assert seen("#777777", "no L cones")[1:] == pytest.approx([0, 0], abs=1e-3)
@@ -42,8 +49,7 @@ def test_oklab_of_white_and_of_a_grey():
 @pytest.mark.parametrize("sight", SIGHT)
 @pytest.mark.parametrize("scheme", [0, 1])
 def test_any_two_colours_are_apart_for_any_eye(scheme, sight):
-    css = files("bakeoff.compare.report").joinpath("page.css").read_text()
-    found = re.findall(r"--c\d: (#\w+)", css)[scheme * COLOURS : (scheme + 1) * COLOURS]
+    found = scheme_of(scheme)
     assert len(found) == COLOURS
     for one, other in combinations(found, 2):
         # 0.02 is just seen
@@ -55,3 +61,7 @@ def test_no_two_of_64_arms_have_one_mark_nor_of_32_one_line():
     assert len({(colours[i], shape(i)) for i in range(64)}) == 64
     assert len({(colours[i], dashes(i)) for i in range(32)}) == 32
     assert len({shape(i) for i in range(8)}) == 8
+
+
+def test_figures_have_the_colours_of_the_page():
+    assert list(figures.COLOURS) == scheme_of(0)

@@ -20,7 +20,7 @@ function mark(name, x, y, factor = 1) {
 // A place to draw in that follows its width.
 function stage(box, draw) {
   const plot = html("div"), tip = html("div", { class: "tip", hidden: "", "aria-live": "polite" });
-  box.append(plot, tip);
+  box.append(html("div", { class: "stage" }, plot, tip));
   let drawn = 0;
   const again = () => {
     drawn = box.clientWidth;

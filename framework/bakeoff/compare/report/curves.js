@@ -41,7 +41,7 @@ function curvePlot(width, tip, state) {
   for (const s of series) f.layer.append(svg("path", { class: "line", ...paint(indexOf(s.name)), d: `M${path(f, s, "mean").join("L")}`, "stroke-dasharray": dashesOf(indexOf(s.name)) }));
   for (const s of series) f.layer.append(mark(s.name, f.sx(s.end.x), f.sy(s.end.y)));
   if (named) endNames(f, series);
-  readCurves(f, tip, series, words, metric.label);
+  readCurves(f, tip, series, AXES[state.axis], metric.label);
   return f.node;
 }
 
@@ -84,14 +84,14 @@ function endNames(f, series) {
   });
 }
 
-function readCurves(f, tip, series, words, label) {
+function readCurves(f, tip, series, [, label, words], title) {
   const xs = [...new Set(series.flatMap((s) => s.x))].sort((a, b) => a - b), places = xs.map(f.sx);
   const value = (v) => v.toFixed(3);
-  readable(f, tip, label, xs.length, (px) => nearestOf(places, px), (i) => {
+  readable(f, tip, title, xs.length, (px) => nearestOf(places, px), (i) => {
     const at = series.map((s) => ({ ...s, i: nearestOf(s.x, xs[i]) })).sort((a, b) => b.mean[b.i] - a.mean[a.i]);
     return {
       x: places[i],
-      heading: WORDS[words](xs[i]),
+      heading: `${label}: ${WORDS[words](xs[i])}`,
       rows: at.map((s) => [s.name, value(s.mean[s.i]), s.low[s.i] === s.high[s.i] ? "" : `${value(s.low[s.i])} to ${value(s.high[s.i])}`]),
       marks: at.map((s) => [s.name, f.sx(s.x[s.i]), f.sy(s.mean[s.i])]),
     };

@@ -86,7 +86,9 @@ def curves(results: Results) -> Html:
         "Mean over seeds; the band reaches from the lowest to the highest seed. The vertical axis leaves out the steep "
         "beginning and does not start at zero. Time is that of training alone."
     )
-    return section("Learning curves", toggles(data["arms"]), _chart("curves", still), note(text), _how_to_read())
+    how = "Point at a chart, or focus it and press the arrow keys, to read values. Names above switch arms off and on."
+    hint = element("p", how, class_="note scripted")
+    return section("Learning curves", toggles(data["arms"]), _chart("curves", still), note(text), hint)
 
 
 def toggles(arms: list[str]) -> Html:
@@ -104,11 +106,6 @@ def _chart(key: str, still: Html) -> Html:
     return element("div", still, class_="chart", data_chart=key)
 
 
-def _how_to_read() -> Html:
-    text = "Point at a chart, or focus it and press the arrow keys, to read values. Names above switch arms off and on."
-    return element("p", text, class_="note scripted")
-
-
 def tradeoffs(results: Results) -> Html:
     """Quality against speed and against memory, with the Pareto front."""
     data = chart_data(results)
@@ -122,10 +119,10 @@ def tradeoffs(results: Results) -> Html:
         return join()
     text = (
         f"Lower is better in {results.metric.unit}. The dashed line joins the arms that none beats in both (the "
-        "Pareto front of the means); bars reach from the lowest to the highest seed."
+        "Pareto front of the means); bars reach from the lowest to the highest seed. Neither axis starts at zero."
     )
     pair = element("div", *charts, class_="pair")
-    return section("What quality costs", toggles(data["arms"]), pair, note(text), _how_to_read())
+    return section("What quality costs", toggles(data["arms"]), pair, note(text))
 
 
 def failures(results: Results) -> Html:
