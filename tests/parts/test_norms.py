@@ -10,12 +10,13 @@ from bakeoff.parts.blocks.pre_norm import PreNorm
 from bakeoff.parts.feed_forwards.mlp import MLP
 from bakeoff.parts.linear import Linear
 from bakeoff.parts.needs import gather
-from bakeoff.parts.norms import LayerNorm, RMSNorm
+from bakeoff.parts.norms import LayerNorm, RMSNorm, ZeroCentredRMSNorm
 from torch import nn
 
 CONTEXT = LayerContext(d_model=24, vocab_size=8, max_length=8)
 NORMS = {
     "rms": lambda: RMSNorm(CONTEXT),
+    "zero-centred rms": lambda: ZeroCentredRMSNorm(CONTEXT),
     "layer": lambda: LayerNorm(CONTEXT),
     "layer, no bias": lambda: LayerNorm(CONTEXT, bias=False),
 }
@@ -33,7 +34,8 @@ def filled(make, seed=0):
 
 def by_hand(norm, x):
     if isinstance(norm, RMSNorm):
-        return x / (x.square().mean(-1, keepdim=True) + norm.eps).sqrt() * norm.weight
+        gain = 1 + norm.weight if isinstance(norm, ZeroCentredRMSNorm) else norm.weight
+        return x / (x.square().mean(-1, keepdim=True) + norm.eps).sqrt() * gain
     centred = x - x.mean(-1, keepdim=True)
     y = centred / (centred.square().mean(-1, keepdim=True) + norm.eps).sqrt() * norm.weight
     return y if norm.bias is None else y + norm.bias
@@ -54,6 +56,15 @@ def test_rms_norm_is_llamas():
     modeling = pytest.importorskip("transformers.models.llama.modeling_llama")
     norm = filled(NORMS["rms"])
     theirs = modeling.LlamaRMSNorm(24, eps=1e-6)
+    theirs.weight = norm.weight
+    x = torch.randn(2, 5, 24)
+    torch.testing.assert_close(norm(x), theirs(x), atol=1e-6, rtol=1e-6)
+
+
+def test_zero_centred_rms_norm_is_gemmas():
+    modeling = pytest.importorskip("transformers.models.gemma2.modeling_gemma2")
+    norm = filled(NORMS["zero-centred rms"])
+    theirs = modeling.Gemma2RMSNorm(24, eps=1e-6)
     theirs.weight = norm.weight
     x = torch.randn(2, 5, 24)
     torch.testing.assert_close(norm(x), theirs(x), atol=1e-6, rtol=1e-6)

@@ -1,9 +1,12 @@
 """Attention of published models, as `transformers` has it: the same weights give the same outputs and gradients."""
 
+from functools import partial
+
 import pytest
 import torch
 from bakeoff.parts.attention.banded import Banded
 from bakeoff.parts.attention.sdpa import SDPA
+from bakeoff.parts.norms import ZeroCentredRMSNorm
 from bakeoff.parts.positions.rope import RoPE
 from torch import nn
 
@@ -191,14 +194,15 @@ def test_qwen3_next_gate_and_partial_rotation(attention):
     theirs = Qwen3NextAttention(config, 0)
     randomise(theirs)
     table = rope_table("qwen3_next", "Qwen3NextRotaryEmbedding", config, torch.arange(T)[None])
-    ours = build(attention, qk_norm="head", output_gate=True, position=lambda context: RoPE(context, fraction=0.25))
+    position = partial(RoPE, fraction=0.25)
+    ours = build(attention, qk_norm="head", norm=ZeroCentredRMSNorm, output_gate=True, position=position)
     copied(ours, {"key": theirs.k_proj, "value": theirs.v_proj, "output": theirs.o_proj})
     with torch.no_grad():
         query, gate = theirs.q_proj.weight.view(H, 2, N, D).unbind(1)  # theirs is one projection, ours are two
         ours.query.weight.copy_(query.reshape(-1, D))
         ours.gate.weight.copy_(gate.reshape(-1, D))
-        ours.query_norm.weight.copy_(1 + theirs.q_norm.weight)
-        ours.key_norm.weight.copy_(1 + theirs.k_norm.weight)
+        ours.query_norm.weight.copy_(theirs.q_norm.weight)
+        ours.key_norm.weight.copy_(theirs.k_norm.weight)
     x = torch.randn(2, T, D)
     expected = theirs(x, table, causal_mask())[0]
     actual = attention.run(ours, x)

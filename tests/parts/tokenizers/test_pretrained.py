@@ -46,6 +46,19 @@ def test_its_special_tokens_are_not_found_in_text_nor_added_to_it(tmp_path: Path
     assert made.decode([0, *made.encode("x"), made.end]) == "x"
 
 
+def test_its_own_special_token_can_end_documents_and_then_no_ids_are_added(tmp_path: Path) -> None:
+    path = byte_level(tmp_path)
+    made = PretrainedTokenizer(path=str(path), end=END)
+    assert made.vocab_size == made.text_size == Library.from_file(str(path)).get_vocab_size()
+    assert (made.end, made.padding, made.mask) == (0, 0, 0)
+    assert 0 not in made.encode(f"a{END}b")
+    (tmp_path / "saved").mkdir()
+    made.save(tmp_path / "saved")
+    assert PretrainedTokenizer.load(tmp_path / "saved").end == 0
+    with pytest.raises(UserError, match=r"'<eos>', which is no special token of the file; it has '<\|endoftext\|>'"):
+        PretrainedTokenizer(path=str(path), end="<eos>")
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -31,8 +31,8 @@ class PretrainedTokenizer(Tokenizer):
     Parameters
     ----------
     path : the file, or the folder that holds it under the name tokenizer.json.
-    end : its own special token that ends a document, such as "<|endoftext|>". With it no ids are added: padding and mask
-        have this id too, since a model that was trained elsewhere has no rows for others. Null: three new ids.
+    end : its own special token that ends a document, such as "<|endoftext|>". With it no ids are added: padding and
+        mask have this id too, since a model that was trained elsewhere has no rows for others. Null: three new ids.
     """
 
     learns = False

@@ -67,7 +67,7 @@ def ids(candidate: Candidate) -> None:
 
 @law(None, "training", "tokenizer")
 def training(candidate: Candidate) -> None:
-    """The same texts in any order give the same tokenizer; `learns` tells the truth; what is saved is what is loaded."""
+    """The same texts in any order give the same tokenizer, and none if it does not learn; saved is what is loaded."""
     tokenizer = _trained(candidate)
     if _told(tokenizer) != _told(_trained(candidate, _TRAINING[::-1])):
         raise Broken("trained on the same texts in reverse order, it gives other ids")
