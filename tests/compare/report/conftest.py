@@ -205,7 +205,7 @@ def sixty(made_up, tmp_path):
     """A comparison of 20 arms and 3 seeds that learned for 300 steps, through a store on disk."""
     folder = tmp_path / "store"
     draw = random.Random(0)
-    names = [f"arm_{i:02d}" for i in range(18)] + ["short", "an_arm_with_quite_a_long_name_for_a_chart"]
+    names = [f"arm_{i:02d}" for i in range(18)] + ["short", "an_arm_with_quite_a_long_name_" * 3]
     plan, trials = made_up({name: 2.2 + draw.gauss(0.0, 0.05) for name in names}, tuned=False)
     for arm in plan["arms"]:
         arm["state_bytes"] = draw.randrange(1000, 100_000)
