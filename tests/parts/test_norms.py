@@ -89,7 +89,7 @@ def test_norms_start_as_plain_normalisation(make):
     norm = make()
     initialise(norm, seed=3)
     assert set(roles(norm).values()) == {"vector"}
-    assert (norm.weight == 1).all()
+    assert (norm.weight == (0 if isinstance(norm, ZeroCentredRMSNorm) else 1)).all()
     assert getattr(norm, "bias", None) is None or (norm.bias == 0).all()
 
 
