@@ -17,14 +17,14 @@ from bakeoff.data.writing import documents, write_store
 from bakeoff.errors import UserError
 from bakeoff.interfaces.corpus import Corpus
 from bakeoff.interfaces.tokenizer import Tokenizer
-from bakeoff.parts.files import sync_folder
+from bakeoff.parts.files import expanded, sync_folder
 from bakeoff.parts.tokenizers.text import utf8
 
 
 def cache_folder(cache: str | None) -> Path:
     """The folder that is given, else that of the environment variable BAKEOFF_CACHE, else ~/.cache/bakeoff."""
     chosen = cache or os.environ.get("BAKEOFF_CACHE") or Path.home() / ".cache" / "bakeoff"
-    return Path(chosen).expanduser().absolute()
+    return expanded(chosen).absolute()
 
 
 class Preparation:

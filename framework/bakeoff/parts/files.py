@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from bakeoff.errors import UserError
+
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that a reader, or a crash, sees all of it or none of it."""
@@ -39,3 +41,11 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def expanded(path: Path | str) -> Path:
+    """`path` with a leading `~` replaced by a home directory; `UserError` where nobody has that name."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"{path}: {error}") from error

@@ -10,7 +10,7 @@ from typing import Any
 from bakeoff.errors import RecipeError
 from bakeoff.recipe.layers import Tree
 from bakeoff.recipe.overriding import overrides
-from bakeoff.recipe.reading import Layer, join
+from bakeoff.recipe.reading import Layer, brief, join
 from bakeoff.recipe.schema import DEFAULTS, SECTIONS
 from bakeoff.recipe.single import Recipe, gathered
 
@@ -52,7 +52,7 @@ def base_recipe(layer: Layer, folder: Path) -> Recipe:
         raise RecipeError("base: a comparison needs the recipe that arms change, as in base: models/transformer.yaml")
     source = layer.values["base"]
     if not isinstance(source, (str, Mapping)):
-        raise RecipeError(f"base: is a recipe's file, or its sections, not {source!r}")
+        raise RecipeError(f"base: is a recipe's file, or its sections, not {brief(source)}")
     laid = Tree()
     laid.lay(DEFAULTS, "default")
     layers, path, name = gathered(source, folder)
@@ -70,7 +70,7 @@ def arm_recipes(layer: Layer, folder: Path, base: Recipe, changes: Changes) -> d
     found = {}
     for name, change in arms.items():
         if change is not None and not isinstance(change, Mapping):
-            raise RecipeError(f"arms.{name}: is a mapping of paths to values, not {change!r}")
+            raise RecipeError(f"arms.{name}: is a mapping of paths to values, not {brief(change)}")
         recipe = _arm(name, dict(change or {}), base, layer, folder, changes)
         found[name] = recipe.override(changes.arms.get(name, {})).named(name)
     return found
@@ -80,7 +80,7 @@ def _arm(name: str, change: dict[str, Any], base: Recipe, layer: Layer, folder: 
     """The base, or the sections of the file that the arm extends in place of the base's, then the arm's own values."""
     parent = change.pop("extends", None)
     if parent is not None and not isinstance(parent, str):
-        raise RecipeError(f"arms.{name}.extends: is a recipe's file, not {parent!r}")
+        raise RecipeError(f"arms.{name}.extends: is a recipe's file, not {brief(parent)}")
     recipe = base if parent is None else base.with_sections(gathered(parent, folder)[0])
     recipe = recipe.override(changes.everywhere)
     for path, value in overrides(change).items():

@@ -214,8 +214,8 @@ def import_class(class_path: str) -> type:
         return find(registered)
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise RegistryError(f"{class_path} cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:  # whatever a foreign module does when it is imported
+        raise RegistryError(f"{class_path} cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(found, type):
         raise RegistryError(f"{class_path} is no class")
     return found

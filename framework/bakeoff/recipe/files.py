@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import RecipeError
+from bakeoff.parts.files import expanded
 from bakeoff.recipe.node import shorten, shorten_places
 from bakeoff.recipe.places import at
-from bakeoff.recipe.reading import Layer, read
+from bakeoff.recipe.reading import Layer, brief, read
 
 
 def locate(source: str | Path, folder: Path) -> tuple[Path, str]:
@@ -21,7 +22,7 @@ def locate(source: str | Path, folder: Path) -> tuple[Path, str]:
         if name not in known:
             raise RecipeError(f"{text}: no such recipe is shipped; there are: {', '.join(known)}")
         return (shipped() / name).resolve(), text
-    path = (folder / source).expanduser()
+    path = expanded(folder / source)
     try:
         shown = str(path.resolve().relative_to(Path.cwd().resolve()))
     except ValueError:
@@ -52,7 +53,7 @@ def expand(layer: Layer, folder: Path, chain: tuple[str, ...] = ()) -> list[Laye
     parents = layer.values.pop("extends", None) or []
     parents = [parents] if isinstance(parents, str) else parents
     if not (isinstance(parents, list) and all(isinstance(parent, str) for parent in parents)):
-        raise RecipeError(f"extends{at(layer.places, 'extends')}: is a file or a list of files, not {parents!r}")
+        raise RecipeError(f"extends{at(layer.places, 'extends')}: is a file or a list of files, not {brief(parents)}")
     layers: list[Layer] = []
     for parent in parents:
         path, shown = locate(parent, folder)

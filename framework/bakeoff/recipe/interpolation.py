@@ -8,7 +8,7 @@ from typing import Any
 
 from bakeoff.errors import RecipeError
 from bakeoff.recipe.places import at
-from bakeoff.recipe.reading import MAX_VALUES, join
+from bakeoff.recipe.reading import MAX_VALUES, brief, join
 
 _INTERPOLATION = re.compile(r"\$\{([\w.\-]+)\}")
 #: Letters of a text that count as one value.
@@ -38,7 +38,7 @@ class _Sizes:
         if len(targets) != value.count("${"):
             raise self._error(
                 path,
-                f"'{value}' is no interpolation that a recipe may hold; only ${{path.to.a.value}} is: "
+                f"'{brief(value)}' is no interpolation that a recipe may hold; only ${{path.to.a.value}} is: "
                 "a recipe is complete, and reads no environment and runs nothing",
             )
         return 1 + len(value) // _TEXT + sum(self._follow(target, path, chain) for target in targets)

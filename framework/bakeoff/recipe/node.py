@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from bakeoff.errors import RecipeError
-from bakeoff.recipe.reading import join
+from bakeoff.recipe.reading import brief, fault, join
 from bakeoff.registry import names
 
 #: Keys of a node in the long form; `dict_kwargs` holds what a foreign class takes by its `**kwargs`.
@@ -32,12 +32,12 @@ def _targets() -> dict[str, str]:
 def shorten(value: Any, path: str = "", places: Mapping[str, str] | None = None) -> Any:
     """The same value with every node in the short form; `places`, where given, are those of `value`.
 
-    Raises `RecipeError` for a node that has keys of both forms.
+    Raises `RecipeError` for a node that has keys of both forms, and for a value that no recipe may hold.
     """
     if isinstance(value, (list, tuple)):
         return [shorten(item, join(path, i), places) for i, item in enumerate(value)]
     if not isinstance(value, Mapping):
-        return _plain(value)
+        return _plain(value, path)
     if "class_path" not in value and "init_args" not in value:
         named = {k: shorten(v, join(path, k), places) for k, v in value.items()}
         return named | {"use": short_name(named["use"])} if isinstance(named.get("use"), str) else named
@@ -50,19 +50,24 @@ def shorten(value: Any, path: str = "", places: Mapping[str, str] | None = None)
         )
     arguments = value.get("init_args") or {}
     if not isinstance(arguments, Mapping) or "use" in arguments:
-        raise RecipeError(f"{path}{where}: init_args is a mapping of arguments beside class_path, not {arguments!r}")
+        raise RecipeError(
+            f"{path}{where}: init_args is a mapping of arguments beside class_path, not {brief(arguments)}"
+        )
     named = {"use": short_name(value["class_path"])} if isinstance(value.get("class_path"), str) else {}
     extra = {"dict_kwargs": value["dict_kwargs"]} if value.get("dict_kwargs") else {}
     return named | {k: shorten(v, join(join(path, "init_args"), k), places) for k, v in arguments.items()} | extra
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, path: str) -> Any:
     """Numbers of numpy, paths and tuples, which come from a notebook, as YAML would give them."""
-    if isinstance(value, (bool, str)) or value is None:
-        return value
-    if isinstance(value, Real):
-        return int(value) if isinstance(value, Integral) else float(value)
-    return str(value) if isinstance(value, PurePath) else value
+    if isinstance(value, Real) and not isinstance(value, bool):
+        value = int(value) if isinstance(value, Integral) else float(value)
+    elif isinstance(value, PurePath):
+        value = str(value)
+    wrong = fault(value)
+    if wrong is not None:
+        raise RecipeError(f"{path}: {wrong}")
+    return value
 
 
 def short_path(path: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from bakeoff.errors import RecipeError
 from bakeoff.recipe.node import short_name, short_path, shorten
-from bakeoff.recipe.reading import parse_value
+from bakeoff.recipe.reading import brief, parse_value
 
 
 def overrides(changes: Iterable[str] | Mapping[str, Any]) -> dict[str, Any]:
@@ -32,5 +32,5 @@ def _rank(path: str, value: Any) -> tuple[bool, int]:
 def _pair(change: str) -> tuple[str, Any]:
     path, equals, text = change.partition("=")
     if not equals or not path.strip() or not all(path.strip().split(".")):
-        raise RecipeError(f"override '{change}': is written path=value, as in model.depth=12")
-    return path.strip(), parse_value(text, f"override '{change}'")
+        raise RecipeError(f"override '{brief(change)}': is written path=value, as in model.depth=12")
+    return path.strip(), parse_value(text, f"override '{brief(change)}'")

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from bakeoff.errors import RecipeError
-from bakeoff.recipe.reading import join
+from bakeoff.recipe.reading import MAX_KEY, brief, join
 
-_KEY = re.compile(r"[\w\-/ ]+")
+_KEY = re.compile(rf"[\w\-/ ]{{1,{MAX_KEY}}}")
 
 
 def place_of(places: Mapping[str, str], path: str) -> str | None:
@@ -48,7 +48,7 @@ def check_keys(values: Any, places: Mapping[str, str], path: str = "") -> None:
             inner = join(path, key)
             if not (isinstance(key, str) and _KEY.fullmatch(key)):
                 raise RecipeError(
-                    f"{inner}{at(places, path or key)}: '{key}' is no key of a recipe: keys are single words; "
-                    "a path such as a.b is written nested, a: {b: …}, or given as an override"
+                    f"{brief(inner)}{at(places, path or key)}: '{brief(key)}' is no key of a recipe: "
+                    "keys are single words; a path such as a.b is written nested, a: {b: …}, or given as an override"
                 )
             check_keys(item, places, inner)

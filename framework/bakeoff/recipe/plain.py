@@ -6,6 +6,7 @@ import typing
 from typing import Any
 
 from bakeoff.recipe.foreign import typed
+from bakeoff.recipe.reading import MAX_WHOLE, brief
 from bakeoff.recipe.wanted import members, wanted
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
@@ -18,7 +19,7 @@ def plain(value: Any, annotation: Any) -> tuple[bool, Any]:
     if annotation is bool or annotation is type(None) or annotation is None:
         return type(value) is bool if annotation is bool else value is None, value
     if annotation is int:
-        whole = type(value) is float and value.is_integer()
+        whole = type(value) is float and value.is_integer() and abs(value) < MAX_WHOLE
         return type(value) is int or whole, int(value) if whole else value
     if annotation is float:
         number = type(value) in (int, float)
@@ -66,9 +67,10 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return f"'{value[:60]}' (text)"
+        return f"'{brief(value)}' (text)"
     if isinstance(value, dict):
-        return f"a mapping of {', '.join(map(str, list(value)[:6]))}" if value else "an empty mapping"
+        more = ", …" if len(value) > 6 else ""
+        return f"a mapping of {', '.join(map(brief, list(value)[:6]))}{more}" if value else "an empty mapping"
     if isinstance(value, (list, tuple)):
         return f"a list of {len(value)}"
     return str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,10 @@ from bakeoff.errors import RecipeError
 #: A recipe is written by hand: what is larger than this is some other file.
 MAX_BYTES = 1 << 20
 MAX_VALUES = 20_000
+MAX_DEPTH = 64
+MAX_KEY = 200
+#: What whole numbers stay below: tensors, files and databases hold no larger ones.
+MAX_WHOLE = 2**63
 
 
 class _Loader(yaml.SafeLoader):
@@ -50,11 +55,28 @@ def join(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
+def brief(value: object, limit: int = 60) -> str:
+    """A value as text that a message can hold."""
+    text = str(value)
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+
+
+def fault(value: Any) -> str | None:
+    """Why no recipe holds a plain value, whatever its place; None if one may."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value} is not a finite number"
+    if type(value) is int and not -MAX_WHOLE <= value < MAX_WHOLE:
+        return "a whole number takes 64 bits at most"
+    if isinstance(value, str) and "\0" in value:
+        return "text holds no character NUL"
+    return None
+
+
 def read(path: Path, shown: str | None = None) -> Layer:
     """The mapping that a YAML file holds, with the line of each value; `shown` names the file in places.
 
     Raises `RecipeError` with file and line if it cannot be read, is not YAML, repeats a key, carries a tag or a merge
-    key, or is larger than a recipe can be.
+    key, holds a number that is not finite or takes more than 64 bits, or is larger or deeper than a recipe can be.
     """
     shown = shown or str(path)
     layer = Layer()
@@ -98,7 +120,9 @@ def _compose(text: str, shown: str) -> yaml.Node | None:
         line = "" if mark is None else f":{mark.line + 1}"
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise RecipeError(f"{shown}{line}: is not YAML: {problem}") from None
-    except (RecursionError, ValueError) as error:
+    except RecursionError:
+        raise RecipeError(f"{shown}: holds values nested deeper than {MAX_DEPTH}, so it is no recipe") from None
+    except ValueError as error:
         raise RecipeError(f"{shown}: is not YAML that a recipe could hold: {error}") from None
 
 
@@ -114,8 +138,10 @@ class _Reader:
         self.count += 1
         if self.count > MAX_VALUES:
             raise self._error(node, f"holds more than {MAX_VALUES} values, aliases written out")
+        if len(self.open) > MAX_DEPTH:
+            raise self._error(node, f"holds values nested deeper than {MAX_DEPTH}, so it is no recipe")
         if node.tag not in _ALLOWED:
-            raise self._error(node, f"the tag {node.tag} is not allowed; a recipe holds plain values")
+            raise self._error(node, f"the tag {brief(node.tag)} is not allowed; a recipe holds plain values")
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node)
         if id(node) in self.open:
@@ -128,9 +154,13 @@ class _Reader:
     def _scalar(self, node: yaml.ScalarNode) -> Any:
         loader = _Loader("")
         try:
-            return loader.construct_object(node)
+            value = loader.construct_object(node)
         except (ValueError, yaml.YAMLError) as error:
-            raise self._error(node, f"'{node.value[:40]}' is no value: {error}") from None
+            raise self._error(node, f"'{brief(node.value)}' is no value: {error}") from None
+        wrong = fault(value)
+        if wrong is not None:
+            raise self._error(node, f"'{brief(node.value)}' is no value of a recipe: {wrong}")
+        return value
 
     def _list(self, node: yaml.Node, path: str) -> list[Any]:
         held = []
@@ -145,8 +175,10 @@ class _Reader:
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
             if key is None or key_node.tag != "tag:yaml.org,2002:str":
                 raise self._error(
-                    key_node, f"the key {key or '(not one word)'} is no text; quote it if it is meant as a name"
+                    key_node, f"the key {brief(key or '(not one word)')} is no text; quote it if it is meant as a name"
                 )
+            if len(key) > MAX_KEY:
+                raise self._error(key_node, f"the key '{brief(key)}' is longer than {MAX_KEY}, so it is no name")
             if key == "<<":
                 raise self._error(
                     key_node, "merge keys (<<) are not used in recipes; use extends, or an interpolation ${…}"

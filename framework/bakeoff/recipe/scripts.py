@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import RecipeError, UserError
+from bakeoff.recipe.reading import brief
 
 #: Content hash -> the module that ran it; the same content runs once a process, wherever it stands.
 _ran: dict[str, str] = {}
@@ -18,6 +19,8 @@ _ran: dict[str, str] = {}
 def script_hash(path: Path) -> str:
     """SHA-256 of a script's bytes; `RecipeError` if it cannot be read."""
     try:
+        if path.exists() and not path.is_file():
+            raise RecipeError(f"imports: {path} is no file")
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise RecipeError(f"imports: {path} cannot be read: {error.strerror}") from None
@@ -28,14 +31,17 @@ def listed(tree: Mapping[str, Any]) -> list[tuple[str, str | None]]:
     items = tree.get("imports") or []
     items = [items] if isinstance(items, (str, Mapping)) else items
     if not isinstance(items, list):
-        raise RecipeError(f"imports: is a list of scripts, not {items!r}")
+        raise RecipeError(f"imports: is a list of scripts, not {brief(items)}")
     found = []
     for item in items:
         entry = {"path": item} if isinstance(item, str) else item
         if not (
-            isinstance(entry, Mapping) and isinstance(entry.get("path"), str) and not set(entry) - {"path", "sha256"}
+            isinstance(entry, Mapping)
+            and isinstance(entry.get("path"), str)
+            and isinstance(entry.get("sha256", ""), str)
+            and not set(entry) - {"path", "sha256"}
         ):
-            raise RecipeError(f"imports: {item!r} is neither the path of a script nor {{path: …, sha256: …}}")
+            raise RecipeError(f"imports: {brief(item)} is neither the path of a script nor {{path: …, sha256: …}}")
         found.append((entry["path"], entry.get("sha256")))
     return found
 

@@ -92,7 +92,9 @@ class Recipe:
         """All that `check` would say, one line each, without raising."""
         try:
             self.check()
-        except RecipeError:
+        except RecipeError as error:
+            if False not in self._checked:  # a script of `imports` cannot be run
+                return [str(error)]
             checker = self._checked[False][1]
             return lines(checker.slips, self._laid.places, checker.valid)
         return []

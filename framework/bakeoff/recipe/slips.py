@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from bakeoff.errors import RecipeError
 from bakeoff.recipe.places import place_of
 
+#: Slips that one message lists.
+MOST = 30
+
 
 @dataclass(frozen=True)
 class Slip:
@@ -39,11 +42,12 @@ def lines(slips: Iterable[Slip], places: Mapping[str, str], valid: Mapping[str, 
 
 
 def report(found: list[str], name: str) -> None:
-    """Raise one `RecipeError` of all lines; nothing if there is none."""
+    """Raise one `RecipeError` of all lines, or of the first `MOST`; nothing if there is none."""
     if len(found) == 1:
         raise RecipeError(found[0])
     if found:
-        raise RecipeError(f"{name} has {len(found)} slips:\n  " + "\n  ".join(found))
+        more = [f"and {len(found) - MOST} more"] if len(found) > MOST else []
+        raise RecipeError(f"{name} has {len(found)} slips:\n  " + "\n  ".join([*found[:MOST], *more]))
 
 
 def _elsewhere(slip: Slip, valid: Mapping[str, Iterable[str]]) -> str:

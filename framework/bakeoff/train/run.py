@@ -14,7 +14,7 @@ from bakeoff.errors import RegistryError, UserError
 from bakeoff.interfaces.tokenizer import Tokenizer
 from bakeoff.model import LanguageModel
 from bakeoff.model.generate import generate
-from bakeoff.parts.files import read_json
+from bakeoff.parts.files import expanded, read_json
 from bakeoff.recipe import Recipe
 from bakeoff.recipe import recipe as read_recipe_file
 from bakeoff.recipe.node import short_name
@@ -73,7 +73,7 @@ def load_run(path: Path | str, *, trust: bool = False, device: torch.device | st
 
     Raises `UserError` naming the file and the fault if the folder is damaged, or the package that is missing.
     """
-    place = RunFolder(Path(path).expanduser())
+    place = RunFolder(expanded(path))
     if not place.path.is_dir():
         raise UserError(f"{place.path} is no run: there is no such folder")
     values = read_recipe(place)

@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bakeoff.errors import UserError
+from bakeoff.parts.files import expanded
 
 PIECE = 2**20
 
 
 def find_files(path: str, corpus: str, suffixes: tuple[str, ...]) -> list[Path]:
     """A file, the files of a glob, or those of a folder, at any depth, that end in one of the suffixes; sorted."""
-    place = Path(path).expanduser()
+    place = expanded(path)
     if place.is_file():
         return [place]
     if place.is_dir():
