@@ -15,7 +15,7 @@ from bakeoff.compare import Compared
 from bakeoff.model.generate import generate
 from bakeoff.recipe import Recipe
 from bakeoff.registry import KINDS, Entry, interface_of
-from bakeoff.train import Run
+from bakeoff.train import Run, fit
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,10 @@ class Page:
 
 
 def _python() -> Iterator[tuple[str, Any]]:
-    for name, thing in (
+    yield from (
         ("bakeoff.recipe", bakeoff.recipe.recipe),  # type: ignore[attr-defined]
         ("Recipe", Recipe),
+        ("bakeoff.train.fit", fit),
         ("bakeoff.load_run", bakeoff.load_run),
         ("Run", Run),
         ("bakeoff.model.generate.generate", generate),
@@ -44,8 +45,7 @@ def _python() -> Iterator[tuple[str, Any]]:
         ("bakeoff.find", bakeoff.find),
         ("bakeoff.names", bakeoff.names),
         ("Entry", Entry),
-    ):
-        yield name, thing
+    )
 
 
 def _interfaces() -> Iterator[tuple[str, Any]]:

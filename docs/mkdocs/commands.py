@@ -10,8 +10,8 @@ from bakeoff.cli.main import parser
 
 _INTRODUCTION = """# Commands
 
-What `bakeoff COMMAND --help` prints. `path=value` arguments change a recipe and may stand anywhere. What a user can mend
-is told in one message, with exit code 2.
+What `bakeoff COMMAND --help` prints. `path=value` arguments change a recipe and may stand anywhere. What a user can
+mend is told in one message, with exit code 2.
 """
 
 

@@ -36,8 +36,8 @@ def section(registered: list[Entry]) -> Iterator[str]:
         return
     yield "## Cost"
     yield (
-        f"At `d_model` {D_MODEL}, {HEADS} heads, {LENGTH} tokens, a vocabulary of {VOCABULARY:,}, float32. Arguments are the "
-        "defaults; where an argument has none, that of the first of the class's `examples()`. FLOPs are forward "
+        f"At `d_model` {D_MODEL}, {HEADS} heads, {LENGTH} tokens, a vocabulary of {VOCABULARY:,}, float32. Arguments "
+        "are the defaults; where an argument has none, that of the first of the class's `examples()`. FLOPs are forward "
         f"operations a token, averaged over the {LENGTH}; the state is one row's after {LENGTH} tokens. "
         "`bakeoff plan` gives the same figures for a recipe."
     )

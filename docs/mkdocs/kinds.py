@@ -6,10 +6,8 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
-from typing import Any
 
 import api
-import bakeoff.testing.laws
 import costs
 from bakeoff.interfaces import Capabilities, Part
 from bakeoff.registry import KINDS, Entry, find, interface_of, names
@@ -91,8 +89,8 @@ def _laws(kind: str) -> str:
         for law in laws_for(kind, None, slow=True)
     ]
     return (
-        f'`bakeoff.testing.check("NAME")` runs these on a {kind}. The last column says of which components a law is asked: '
-        "of all, or of those that claim a capability (for `flops`, that define the method).\n\n"
+        f'`bakeoff.testing.check("NAME")` runs these on a {kind}. The last column says of which components a law is '
+        "asked: of all, or of those that claim a capability (for `flops`, that define the method).\n\n"
         + table(["#", "law", "what must hold", "asked of"], rows)
     )
 

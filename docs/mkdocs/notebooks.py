@@ -50,8 +50,7 @@ def run(notebook: Any) -> None:
     from nbclient import NotebookClient
 
     with tempfile.TemporaryDirectory() as folder:
-        client = NotebookClient(notebook, timeout=_PATIENCE, resources={"metadata": {"path": folder}})
-        client.execute()
+        NotebookClient(notebook, timeout=_PATIENCE, resources={"metadata": {"path": folder}}).execute()
 
 
 def page(notebook: Any, name: str) -> str:
@@ -76,8 +75,8 @@ def _title(path: Path) -> str:
 
 
 def _joined(outputs: list[Any]) -> Iterator[Any]:
-    """Pieces of one stream together."""
-    text = "".join(output.text for output in outputs if output.output_type == "stream")
+    """What was printed, in one piece, and the rest; what went to stderr (progress) is left out."""
+    text = "".join(output.text for output in outputs if output.get("name") == "stdout")
     if text.strip():
         yield nbformat.v4.new_output("stream", text=text)
     yield from (output for output in outputs if output.output_type != "stream")

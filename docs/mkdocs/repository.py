@@ -36,7 +36,7 @@ def attachments(root: Path) -> Mapping[str, Path]:
 
 
 def relinked(text: str, source: str, uri: str) -> str:
-    """The text with the links of repository file `source` made those of page `uri`; others stay, for mkdocs to judge."""
+    """The text with the links of repository file `source` made those of page `uri`; mkdocs judges the others."""
     known = {**SOURCES, **ATTACHED}
 
     def lead(found: re.Match[str]) -> str:
