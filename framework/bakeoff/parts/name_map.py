@@ -73,8 +73,9 @@ class NameMap(Converter):
 
     Parameters
     ----------
-    weights : the lines, each under a name of its own, so that a recipe can change one line of what it extends; each
-        of our weights stands in one.
+    weights : lines `{theirs: NAME, ours: NAME or several, transposed, groups, squeeze}` (see `Weights`), each under a
+        name of its own, so that a recipe can change one line of what it extends. `*` in a name is a layer's number.
+        Each of our weights stands in one line.
     ignored : names of theirs, with `*`, that hold nothing learnt, such as masks and rotary frequencies.
 
     A weight that the model shares (a tied embedding) may be given once, or several times with equal values.
