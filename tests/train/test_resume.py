@@ -10,6 +10,7 @@ import time
 import pytest
 import torch
 from bakeoff.errors import UserError
+from bakeoff.parts.files import read_json
 from bakeoff.train import Interrupted, conductor, fit
 from bakeoff.train.checkpoint import check_plain
 from bakeoff.train.conductor import Conductor
@@ -314,3 +315,41 @@ def test_ten_kills_at_random_moments(tiny, tmp_path, in_child, same_run, workers
         codes.append(in_child(dying))
     assert -signal.SIGKILL in codes
     same_run(whole, fit(recipe, folder=folder, progress=False))
+
+
+RECORDER = """
+from lightning.pytorch.loggers.logger import Logger
+
+class Recorder(Logger):
+    seen, name, version = [], None, None
+
+    def __init__(self, name: str | None = None, id: str | None = None, **kwargs):
+        self.about = (id, name, kwargs)
+
+    def log_hyperparams(self, params): ...
+
+    def log_metrics(self, metrics, step=None):
+        self.seen.append((step, *self.about))
+        if len(self.seen) == 5:
+            raise RuntimeError("cut")
+"""
+
+
+def test_a_logger_gets_the_same_id_after_a_resume(tiny, tmp_path, monkeypatch):
+    (tmp_path / "recording.py").write_text(RECORDER)
+    monkeypatch.syspath_prepend(tmp_path)
+    recipe = tiny(trainer__logger={"use": "recording.Recorder"})
+    with pytest.raises(RuntimeError, match="cut"):
+        fit(recipe, folder=tmp_path / "run", progress=False)
+    fit(recipe, folder=tmp_path / "run", progress=False)
+    other = fit(recipe, folder=tmp_path / "other", progress=False)
+
+    seen = sys.modules["recording"].Recorder.seen
+    assert [step for step, *_ in seen] == [1, 2, 3, 4, 5, *range(5, 9), *range(1, 9)]
+    ids = [key for _, key, *_ in seen]
+    assert len(set(ids[:9])) == 1
+    assert len(set(ids[9:])) == 1
+    assert ids[0] != ids[-1]
+    assert all(more == {"group": "tiny"} for *_, more in seen)
+    assert {name for _, _, name, _ in seen} == {"run", "other"}
+    assert read_json(other.folder / "meta.json")["id"] == ids[-1]

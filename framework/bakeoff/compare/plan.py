@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bakeoff.compare.loggers import named_loggers
 from bakeoff.compare.matching import Matched, amount, as_facts, costs_of, match
 from bakeoff.compare.tuning import Point, label, own_seed, points
 from bakeoff.compare.words import percent
@@ -20,6 +19,7 @@ from bakeoff.evaluate.planning import vocabulary_size
 from bakeoff.model.cost import Plan as Costs
 from bakeoff.recipe import Comparison, Recipe
 from bakeoff.registry import entry
+from bakeoff.train.loggers import named_loggers
 from bakeoff.train.provenance import code_of
 
 

@@ -20,11 +20,12 @@ from bakeoff.train.curve import Curve, read_curve
 from bakeoff.train.failures import Interrupted, NotFinite, is_out_of_memory, out_of_memory
 from bakeoff.train.folder import SHARED_FOLDER, RunFolder, choose_folder
 from bakeoff.train.launch import launched_by_command, train_in_command
+from bakeoff.train.loggers import named_loggers
 from bakeoff.train.loop import quiet_lightning
 from bakeoff.train.module import Clock, TrainingModule
 from bakeoff.train.optimizers import check_schedule
 from bakeoff.train.progress import Progress, Scale, count, display_for
-from bakeoff.train.records import check_recorded, record
+from bakeoff.train.records import check_recorded, identify, record
 from bakeoff.train.run import Run, load_run
 from bakeoff.train.saving import load_plain, save_whole
 from bakeoff.train.stopping import StopRequested, StopSignals
@@ -46,10 +47,8 @@ def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress 
     Raises `UserError` for what does not fit, `Interrupted` after Ctrl-C (with a checkpoint), `NotFinite` for a loss or
     gradient that is not finite.
     """
-    recipe.check()
     recipe.demands()
-    arguments = recipe.build("trainer")
-    if progress is True and arguments.get("enable_progress_bar") is False:
+    if progress is True and recipe.tree["trainer"].get("enable_progress_bar") is False:
         progress = False
     place = RunFolder(Path(folder) if folder is not None else choose_folder(recipe.name, recipe.hash()))
     if place.holds_work():
@@ -58,15 +57,18 @@ def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress 
         check_recorded(place, recipe)
     if place.summary.exists():
         return load_run(place.path, trust=True)
+    identity = identify(place)
+    names = named_loggers(recipe, recipe.name, place.path.name, identity, folders=False)
+    named = recipe.override(names, "run") if names else recipe
     with quiet_lightning():
-        trainer = build_trainer(arguments, root=place.path)
+        trainer = build_trainer(named.build("trainer"), root=place.path)
         check_schedule(recipe.build("schedule"), trainer.max_steps)
         if ranks_of(trainer) > 1 and not launched_by_command():
             train_in_command(recipe, place, progress)
             return load_run(place.path, trust=True)
         os.environ[SHARED_FOLDER] = str(place.path.absolute())
         try:
-            return _train(recipe, place, trainer, progress)
+            return _train(recipe, place, trainer, progress, identity)
         except (NotFinite, Interrupted):  # all ranks have agreed on it, so the first one speaks for them
             if trainer.is_global_zero:
                 raise
@@ -75,7 +77,7 @@ def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress 
             os.environ.pop(SHARED_FOLDER, None)
 
 
-def _train(recipe: Recipe, place: RunFolder, trainer: pl.Trainer, progress: Progress) -> Run:
+def _train(recipe: Recipe, place: RunFolder, trainer: pl.Trainer, progress: Progress, identity: str) -> Run:
     main = trainer.is_global_zero
     display = display_for(progress, main=main)
     assembly = assemble(recipe, progress=progress is True and main)
@@ -88,7 +90,7 @@ def _train(recipe: Recipe, place: RunFolder, trainer: pl.Trainer, progress: Prog
     start = checkpoints.newest(display.say)
     clock, signals, curve = Clock(start[0] if start else 0), StopSignals(), Curve(place.curve)
     if main:
-        record(place, assembly, trainer, clock.step)
+        record(place, assembly, trainer, clock.step, identity)
         curve.start(clock.step)
         if progress is True:
             display.say(_greeting(place, assembly, trainer.max_steps, clock.step))

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -14,6 +13,7 @@ from torch.optim import Optimizer
 from bakeoff.interfaces.objective import Objective
 from bakeoff.interfaces.schedule import Schedule
 from bakeoff.train.failures import check_finite
+from bakeoff.train.loop import LeanModule
 from bakeoff.train.optimizers import build_optimizer, set_rates
 from bakeoff.train.randomness import mix, seed_device
 from bakeoff.train.resume import set_counters
@@ -36,12 +36,13 @@ class LastStep:
         self.norm, self.stop = norm, stop
 
 
-class TrainingModule(pl.LightningModule):
+class TrainingModule(LeanModule):
     """A model under an objective.
 
     Gradients are those of each term's sum divided by its weight over the whole optimizer step (all micro-batches, all
     ranks), before clipping. Every micro-batch draws its randomness from (seed, step, micro-batch, rank). Learning rates
-    are set from the schedule before each optimizer step.
+    are set from the schedule before each optimizer step, and gradients dropped right after it, so that they take no
+    room in the next forward pass: `on_before_optimizer_step` is where a callback sees them.
 
     Parameters
     ----------
@@ -75,15 +76,6 @@ class TrainingModule(pl.LightningModule):
         self.seed, self.clock, self.wants_stop = seed, clock, wants_stop
         self.last: LastStep | None = None
         self.trained: list[nn.Parameter] = []
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """As in nn.Module, but quick for what is no module: Lightning sets an attribute at every one of its hooks."""
-        if name == "_current_fx_name":
-            self.__dict__[name] = value
-        elif isinstance(value, (nn.Module, nn.Parameter)):
-            super().__setattr__(name, value)
-        else:
-            object.__setattr__(self, name, value)
 
     def configure_optimizers(self) -> Optimizer:
         """Two groups: see `parameter_groups`."""
@@ -123,6 +115,15 @@ class TrainingModule(pl.LightningModule):
         if not self.trainer.fit_loop._should_accumulate():
             self.totals = self.sums.finish(self.trained)
 
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
+        """Before the first micro-batch of a step is differentiated."""
+        self.drop_gradients()
+
+    def drop_gradients(self) -> None:
+        """No parameter has a gradient."""
+        for parameter in self.trained:
+            parameter.grad = None
+
     def configure_gradient_clipping(
         self,
         optimizer: Optimizer,
@@ -158,6 +159,7 @@ class TrainingModule(pl.LightningModule):
         """One optimizer step at the schedule's rate; then parts that learn by rule see the step's statistics."""
         set_rates(self.trainer.optimizers[0], self.schedule.factor(self.clock.step, self.total))
         optimizer.step(closure=optimizer_closure)
+        self.drop_gradients()
         aux = {
             name.removeprefix("aux."): self.totals[name].float()
             for name in self.totals.places

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,14 +25,21 @@ if TYPE_CHECKING:
     from bakeoff.train.assembly import Assembly
 
 
-def record(place: RunFolder, assembly: Assembly, trainer: pl.Trainer, step: int) -> None:
+def identify(place: RunFolder) -> str:
+    """A word that no other run has: the one that the run in this folder was given when it began, else a new one."""
+    known = read_json(place.meta).get("id") if place.holds_work() and place.meta.exists() else None
+    return known or secrets.token_hex(8)
+
+
+def record(place: RunFolder, assembly: Assembly, trainer: pl.Trainer, step: int, identity: str) -> None:
     """Write recipe, tokenizer and `meta.json` where the run begins; note each start of a process in `meta.json`."""
     recipe = assembly.recipe
     if step == 0:
         write_recipe(place, recipe)
         assembly.data.tokenizer.save(place.tokenizer)
         data, length = assembly.data, assembly.model.context.max_length
-        write_json(place.meta, meta_of(recipe, data, max_length=length, fingerprint=data.fingerprint))
+        described = meta_of(recipe, data, max_length=length, fingerprint=data.fingerprint)
+        write_json(place.meta, {"id": identity, **described})
     meta = read_json(place.meta)
     meta["starts"].append(
         {

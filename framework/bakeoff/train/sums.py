@@ -25,6 +25,8 @@ class Totals:
         for name, shape in layout:
             self.places[name] = (start, shape)
             start += shape.numel()
+        #: The vector in plain numbers, where reading it does not wait for a device.
+        self.values = vector.tolist() if vector.device.type == "cpu" else None
 
     def __getitem__(self, name: str) -> Tensor:
         start, shape = self.places[name]
@@ -32,7 +34,10 @@ class Totals:
 
     def numbers(self, *more: Tensor) -> tuple[dict[str, float], list[float]]:
         """The totals of one element, and `more` scalars, in plain numbers: one transfer from the device."""
-        values = torch.cat([self.vector, *(value.reshape(1).to(self.vector) for value in more)]).tolist()
+        if self.values is None:
+            values = torch.cat([self.vector, *(value.reshape(1).to(self.vector) for value in more)]).tolist()
+        else:
+            values = [*self.values, *(value.item() for value in more)]
         plain = {name: values[start] for name, (start, shape) in self.places.items() if shape.numel() == 1}
         return plain, values[len(values) - len(more) :]
 
@@ -105,17 +110,18 @@ class StepSums:
         leading = next(name for name in totals.places if name.startswith("weight."))
         gradients = [p.grad for p in parameters if p.grad is not None]
         if gradients:
-            torch._foreach_mul_(gradients, self._scale(totals[leading], self.ranks))
+            torch._foreach_mul_(gradients, self._scale(totals, leading, self.ranks))
         for name, held in self.gradients.items():
-            self._add_apart(parameters, held, self._scale(totals[f"weight.{name}"], 1))
+            self._add_apart(parameters, held, self._scale(totals, f"weight.{name}", 1))
         self.vector, self.gradients = None, {}
         return totals
 
-    def _scale(self, weight: Tensor, ranks: int) -> Any:
+    def _scale(self, totals: Totals, name: str, ranks: int) -> Any:
         """`nominal * ranks / weight`, or 0 where that is 0: a number on a CPU, a tensor where reading would wait."""
-        if weight.device.type == "cpu":
-            number = weight.item()
+        if totals.values is not None:
+            number = totals.values[totals.places[name][0]]
             return self.nominal * ranks / number if number > 0 else 0.0
+        weight = totals[name]
         return torch.where(weight > 0, self.nominal * ranks / weight.clamp(min=torch.finfo(torch.float32).tiny), 0.0)
 
     def _add_apart(self, parameters: Items[nn.Parameter], held: Items[Tensor | None], scale: Any) -> None:
