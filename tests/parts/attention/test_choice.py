@@ -13,7 +13,8 @@ def chosen(T, window):
 
 
 @pytest.mark.parametrize(
-    ("T", "window", "band"), [(127, 4, False), (128, 4, True), (128, 64, True), (255, 128, False), (256, 128, True)]
+    ("T", "window", "band"),
+    [(159, 4, False), (160, 4, True), (191, 64, False), (192, 64, True), (287, 128, False), (288, 128, True)],
 )
-def test_auto_takes_the_band_from_four_blocks_on(T, window, band):
+def test_auto_takes_the_band_from_the_length_on_at_which_it_is_quicker(T, window, band):
     assert isinstance(chosen(T, window), Band) == band

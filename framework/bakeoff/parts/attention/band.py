@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,6 +35,11 @@ def block_width(window: int) -> int:
     return max(32, -(-window // 2))
 
 
+def blocks_before(window: int, width: int) -> int:
+    """Blocks before its own that a query can see."""
+    return -(-(window - 1) // width)
+
+
 @dataclass(frozen=True)
 class BandOfKeys(Need):
     """A `Band` where the call's own tokens are all the keys, else `Visible`.
@@ -53,7 +58,7 @@ class BandOfKeys(Need):
         own = sequence.visibility == "causal" and self._own_keys(sequence)
         if own and sequence.length >= self.shortest:
             width = block_width(self.window)
-            before = -(-(self.window - 1) // width)
+            before = blocks_before(self.window, width)
             return Band(self._mask(sequence, width, before), width, before)
         return VisibleKeys(self.window, self.rolling).derive(sequence)
 
@@ -87,9 +92,28 @@ def in_blocks(x: Tensor, width: int) -> Tensor:
 
 def with_previous(blocks: Tensor, before: int) -> Tensor:
     """(B, blocks, width, …) -> (B, blocks, (before + 1) width, …): each with those before, zeros ahead of the first."""
-    count = blocks.shape[1]
-    led = torch.cat([blocks.new_zeros(blocks.shape[0], before, *blocks.shape[2:]), blocks], 1)
-    return torch.cat([led[:, i : i + count] for i in range(before + 1)], 2)
+    led = _WithPrevious.apply(blocks, before)
+    assert isinstance(led, Tensor)
+    return led
+
+
+class _WithPrevious(torch.autograd.Function):
+    """The gradient of a block is added up in place, where that of slices would fill a tensor for each of them."""
+
+    @staticmethod
+    def forward(ctx: Any, blocks: Tensor, before: int) -> Tensor:
+        ctx.before, count = before, blocks.shape[1]
+        led = torch.cat([blocks.new_zeros(blocks.shape[0], before, *blocks.shape[2:]), blocks], 1)
+        return torch.cat([led[:, i : i + count] for i in range(before + 1)], 2)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        *earlier, own = grads[0].unflatten(2, (ctx.before + 1, -1)).unbind(2)
+        total, count = own.clone(), own.shape[1]
+        for distance, grad in enumerate(reversed(earlier), start=1):
+            if distance < count:
+                total[:, : count - distance] += grad[:, distance:]
+        return total, None
 
 
 def bias_of_blocks(bias: Tensor, width: int, before: int, batch: int) -> Tensor:
