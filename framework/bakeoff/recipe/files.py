@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,8 @@ def expand(layer: Layer, folder: Path, chain: tuple[str, ...] = ()) -> list[Laye
     layers: list[Layer] = []
     for parent in parents:
         path, shown = locate(parent, folder)
-        if not path.is_file():
-            raise RecipeError(f"extends{at(layer.places, 'extends')}: there is no file {shown}")
+        if not os.path.isfile(path):
+            raise RecipeError(f"extends{at(layer.places, 'extends')}: there is no file {brief(shown, 200)}")
         layers += stack(path, shown, chain)
     values = absolute_scripts(shorten(layer.values, "", layer.places), folder)
     return [*layers, Layer(values, shorten_places(layer.places))]

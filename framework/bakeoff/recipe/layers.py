@@ -86,12 +86,14 @@ class Tree:
 
     def _put(self, path: str, value: Any, places: Mapping[str, str] | str) -> None:
         self._check_lists(path, places)
+        held = self.raw(path)
         try:
             OmegaConf.update(self.config, path, value, merge=False, force_add=True)
         except (OmegaConfBaseException, ValueError) as error:
             raise RecipeError(f"{path}{at(places, path)}: {str(error).partition(chr(10))[0]}") from None
-        inside = f"{path}."
-        self.places = {p: place for p, place in self.places.items() if p != path and not p.startswith(inside)}
+        if OmegaConf.is_config(held):
+            inside = f"{path}."
+            self.places = {p: place for p, place in self.places.items() if not p.startswith(inside)}
         self.places |= {p: placed(places, p) for p in inner_paths(value, path)}
 
     def _check_lists(self, path: str, places: Mapping[str, str] | str) -> None:

@@ -14,8 +14,9 @@ from bakeoff.errors import RecipeError
 
 #: A recipe is written by hand: what is larger than this is some other file.
 MAX_BYTES = 1 << 20
-MAX_VALUES = 20_000
+MAX_VALUES = 10_000
 MAX_DEPTH = 64
+MAX_KEYS = 1_000
 MAX_KEY = 200
 #: What whole numbers stay below: tensors, files and databases hold no larger ones.
 MAX_WHOLE = 2**63
@@ -171,6 +172,8 @@ class _Reader:
 
     def _mapping(self, node: yaml.Node, path: str) -> dict[str, Any]:
         held: dict[str, Any] = {}
+        if len(node.value) > MAX_KEYS:
+            raise self._error(node, f"a mapping of {len(node.value)} keys; a recipe's have at most {MAX_KEYS}")
         for key_node, item in node.value:
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
             if key is None or key_node.tag != "tag:yaml.org,2002:str":
