@@ -98,23 +98,22 @@ class _FusedLoss(torch.autograd.Function):
             rows = slice(start, min(start + chunk, M))
             logits = torch.mm(h[rows], w.t(), out=buffer[: rows.stop - start])
             logits = (logits if bias is None else logits + bias).to(exact)
-            share = weights[rows].to(exact)
-            penalised, plain, grad = _of_chunk(
-                logits, targets[rows], share, soft_cap, z_loss, smoothing, d_hidden is not None
+            penalised, plain, scale = _of_chunk(
+                logits, targets[rows], weights[rows].to(exact), soft_cap, z_loss, smoothing, d_hidden is not None
             )
             loss += penalised
             nats += plain
-            if grad is None or d_hidden is None:
+            if scale is None or d_hidden is None:
                 continue
             if d_bias is not None:
-                d_bias += grad.sum(0)
-            grad = grad.to(h.dtype)
-            torch.mm(grad, w, out=d_hidden[rows])
+                d_bias.addmv_(logits.t(), scale[:, 0])
+            slope, scaled = logits.to(h.dtype), (h[rows] * scale).to(h.dtype)
+            torch.mm(slope, w, out=d_hidden[rows]).mul_(scale)
             if d_weight is not None:
-                if d_weight.dtype == grad.dtype:
-                    d_weight.addmm_(grad.t(), h[rows])
+                if d_weight.dtype == slope.dtype:
+                    d_weight.addmm_(slope.t(), scaled)
                 else:
-                    d_weight += grad.t() @ h[rows]
+                    d_weight += slope.t() @ scaled
         ctx.gradients = (d_hidden, d_weight, d_bias)
         ctx.kinds = (hidden.dtype, weight.dtype, None if bias is None else bias.dtype)
         ctx.mark_non_differentiable(nats)
@@ -139,22 +138,31 @@ def _of_chunk(
     smoothing: float,
     differentiate: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Penalised sum, sum of nats, and the gradient by the logits as the head gives them; overwrites `logits`.
+    """Penalised sum, sum of nats, and (M, 1) that rows of `logits`, overwritten, are to be multiplied by: the gradient.
 
-    d loss / d logits = share ((1 + 2 z lse) softmax - (1 - eps) onehot - eps / V), times the slope of the cap.
+    d loss / d logits = share ((1 + 2 z lse) softmax - (1 - eps) onehot - eps / V), times the slope of the cap. The rows
+    are left multiplied by the sum of their exponentials, which spares a pass over them.
     """
-    logits = capped(logits, soft_cap)
+    given, logits = logits, capped(logits, soft_cap)
     at = targets[:, None]
-    lse = logits.logsumexp(-1)
-    nats = ((lse - logits.gather(-1, at)[:, 0]) * share).sum()
-    loss = (1 - smoothing) * nats + z_loss * (lse.square() * share).sum()
-    if smoothing:
-        loss = loss + smoothing * ((lse - logits.mean(-1)) * share).sum()
+    target, top = logits.gather(-1, at), logits.amax(-1, keepdim=True)
+    mean = logits.mean(-1) if smoothing else None
+    slope = None if soft_cap is None or not differentiate else 1 - (logits / soft_cap).square()
+    exponentials = torch.exp(logits.sub_(top), out=given)
+    total = exponentials.sum(-1, keepdim=True)
+    lse = top + total.log()
+    nats = ((lse - target)[:, 0] * share).sum()
+    loss = (1 - smoothing) * nats + z_loss * (lse[:, 0].square() * share).sum()
+    if mean is not None:
+        loss = loss + smoothing * ((lse[:, 0] - mean) * share).sum()
     if not differentiate:
         return loss, nats, None
-    slope = None if soft_cap is None else 1 - (logits / soft_cap).square()
-    grad = logits.sub_(lse[:, None]).exp_().mul_((share * (1 + 2 * z_loss * lse))[:, None])
-    grad.scatter_add_(1, at, ((smoothing - 1) * share)[:, None])
+    grad = exponentials
+    if z_loss:
+        grad.mul_(1 + 2 * z_loss * lse)
+    grad.scatter_add_(1, at, (smoothing - 1) * total)
     if smoothing:
-        grad.sub_((smoothing / logits.shape[-1] * share)[:, None])
-    return loss, nats, grad if slope is None else grad.mul_(slope)
+        grad.sub_(smoothing / grad.shape[-1] * total)
+    if slope is not None:
+        grad.mul_(slope)
+    return loss, nats, share[:, None] / total

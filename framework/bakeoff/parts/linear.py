@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+#: `product_of_few` pays for at most so many bytes of rows, half of a core's first cache, and at least so many weights.
+FEW, LARGE = 16384, 32768
 
 
 class Linear(nn.Linear):
@@ -14,6 +19,37 @@ class Linear(nn.Linear):
 
     def reset_parameters(self) -> None:
         """Nothing: `initialise` fills by role."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d_in) -> (..., d_out)."""
+        if _few(x, self.weight):
+            y = product_of_few(x, self.weight)
+            return y if self.bias is None else y + self.bias
+        return F.linear(x, self.weight, self.bias)
+
+
+def product_of_few(x: Tensor, weight: Tensor) -> Tensor:
+    """`x W^T` with W on the left, which reads W up to twice as fast when a CPU multiplies few rows, as in decoding.
+
+    A single row is multiplied twice over, as the library's product with a vector is the slower one.
+    """
+    rows = x.reshape(-1, x.shape[-1]).contiguous()
+    columns = (torch.cat([rows, rows]) if len(rows) == 1 else rows).t()
+    return torch.mm(weight, columns)[:, : len(rows)].t().contiguous().view(*x.shape[:-1], len(weight))
+
+
+def _few(x: Tensor, weight: Tensor) -> bool:
+    """Whether `product_of_few` is the faster one: measured on MKL, in float32 and float64, without gradients."""
+    return (
+        not torch.is_grad_enabled()
+        and x.is_cpu
+        and weight.numel() >= LARGE
+        and max(x.numel(), 2 * x.shape[-1]) * x.element_size() <= FEW
+        and x.dtype == weight.dtype
+        and x.dtype in (torch.float32, torch.float64)
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_compiling()
+    )
 
 
 class Embedding(nn.Embedding):

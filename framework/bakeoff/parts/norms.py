@@ -38,7 +38,9 @@ class RMSNorm(Norm):
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
         wide = torch.promote_types(x.dtype, torch.float32)
-        return F.rms_norm(x.to(wide), self.weight.shape, self.weight.to(wide), self.eps).to(x.dtype)
+        if torch.is_grad_enabled() or x.dtype != wide:
+            return F.rms_norm(x.to(wide), self.weight.shape, self.weight.to(wide), self.eps).to(x.dtype)
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * self.weight
 
 
 class ZeroCentredRMSNorm(RMSNorm):

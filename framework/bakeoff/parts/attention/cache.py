@@ -90,11 +90,17 @@ class Cache:
         return (self._slots,)
 
     def empty(self, shapes: Mapping[str, tuple[int, ...]], batch: int, max_length: int, dtype: Any, device: Any) -> Any:
-        """A state with nothing in it; `shapes` are those of one token's values."""
+        """A state with nothing in it; `shapes` are those of one token's values.
+
+        In memory the slots of a head adjoin, which is how attention reads them.
+        """
         if torch.is_grad_enabled():
             return ()
         slots = max_length if self.window is None else min(self.window, max_length)
-        return {name: torch.zeros(batch, slots, *shape, dtype=dtype, device=device) for name, shape in shapes.items()}
+        return {
+            name: torch.zeros(batch, *heads, slots, width, dtype=dtype, device=device).movedim(-2, 1)
+            for name, (*heads, width) in shapes.items()
+        }
 
     def extend(self, state: Any, new: Values, sequence: Sequence) -> tuple[Values, Any, bool]:
         """`(values, state, rolling)`: all that the queries may look at, (B, S, …), with the call's `new` (B, T, …).

@@ -1,0 +1,30 @@
+"""Products of few rows are the products of linear layers."""
+
+import pytest
+import torch
+from bakeoff.parts.linear import Linear, product_of_few
+from torch import nn
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (8, 1), (1, 3), (7,), ()])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_few_rows_give_the_product(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(*shape, 48, dtype=dtype), torch.randn(96, 48, dtype=dtype)
+    torch.testing.assert_close(product_of_few(x, weight), x @ weight.t())
+    assert product_of_few(x, weight).is_contiguous()
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("rows", [1, 4, 200])
+def test_a_layer_gives_the_same_with_gradients_and_without(rows: int, bias: bool) -> None:
+    torch.manual_seed(0)
+    layer = Linear(128, 512, bias=bias)
+    nn.init.normal_(layer.weight)
+    if layer.bias is not None:
+        nn.init.normal_(layer.bias)
+    x = torch.randn(rows, 1, 128)
+    with torch.no_grad():
+        plain = layer(x)
+    torch.testing.assert_close(plain, layer(x))
+    torch.testing.assert_close(plain, nn.functional.linear(x, layer.weight, layer.bias))
