@@ -267,9 +267,11 @@ def test_a_full_disk_is_one_message_and_leaves_nothing_behind(tmp_path, monkeypa
 
 def test_a_curve_that_was_cut_in_a_line_keeps_its_whole_rows(tmp_path):
     curve = Curve(tmp_path / "curve.csv")
-    curve.start(0)
+    curve.start()
     for step in (1, 2, 3):
         curve.replace({"step": step, "loss": step / 3, "tokens": 64 * step})
+        if step == 2:
+            mark = curve.mark()
     curve.replace({"step": 3, "loss": 1.0, "bits_per_byte": 2.5, "tokens": 192})
     with open(curve.path, "a") as file:
         file.write("4,256,,0.1")
@@ -279,7 +281,7 @@ def test_a_curve_that_was_cut_in_a_line_keeps_its_whole_rows(tmp_path):
         (2, 2 / 3, None),
         (3, 1.0, 2.5),
     ]
-    Curve(curve.path).start(2)
+    Curve(curve.path).resume(*mark)
     assert [row["step"] for row in read_curve(curve.path)] == [1, 2]
 
 

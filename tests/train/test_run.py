@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 from bakeoff.errors import UserError
+from bakeoff.parts.files import write_sealed
 from bakeoff.train import fit, load_run
 
 SCRIPT = '''
@@ -79,7 +80,8 @@ def test_an_unfinished_run_opens_with_its_newest_checkpoint(run):
 def test_a_package_that_is_missing_is_named_with_its_version(run):
     meta = json.loads((run.folder / "meta.json").read_text())
     meta["components"]["warp_mixer"] = {"package": "bakeoff-warp", "version": "1.2", "target": "bakeoff_warp:Warp"}
-    (run.folder / "meta.json").write_text(json.dumps(meta))
+    meta.pop("sha256")
+    write_sealed(run.folder / "meta.json", meta)
     with pytest.raises(UserError, match=r"warp_mixer of package bakeoff-warp 1\.2.*pip install bakeoff-warp==1\.2"):
         load_run(run.folder)
 
@@ -93,7 +95,7 @@ def test_a_package_that_is_missing_is_named_with_its_version(run):
         ("meta.json", lambda path: path.write_text("{"), "meta.json is damaged"),
         ("meta.json", lambda path: path.unlink(), "meta.json is not there"),
         ("model.pt", lambda path: os.truncate(path, 1000), "model.pt is damaged: cut short"),
-        ("model.pt", lambda path: torch.save({"odd": torch.zeros(1)}, path), "model.pt does not fit the run's recipe"),
+        ("model.pt", lambda path: torch.save({"odd": torch.zeros(1)}, path), "model.pt is damaged: it is not what the run has written"),
         ("tokenizer/tokenizer.json", lambda path: path.unlink(), "tokenizer is damaged"),
         ("summary.json", lambda path: path.write_text("["), "summary.json is damaged"),
     ],

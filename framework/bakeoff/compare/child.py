@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
@@ -37,7 +38,8 @@ def begin(target: str, folder: str, threads: int, environment: dict[str, str], p
         module, _, name = target.partition(":")
         getattr(importlib.import_module(module), name)(Path(folder), Throttled(pipe.send))
     except BaseException as error:
-        traceback.print_exc()
+        with contextlib.suppress(OSError):  # the disk may be full
+            traceback.print_exc()
         pipe.send({"failed": reason_of(error)})
         raise SystemExit(1) from None
 

@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import UserError
 
+#: Key under which a sealed file holds its checksum.
+SEAL = "sha256"
+#: Bytes that are read at once.
+PIECE = 2**20
+
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, or a crash, sees all of it or none of it."""
+    """Write a file so that a reader, or a crash, sees all of it or none; `UserError` if the disk takes no more."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with open(partial, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        with writing(path, len(content)):
+            with open(partial, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def writing(path: Path, size: int | None = None) -> Iterator[None]:
+    """What the system refuses inside becomes a `UserError` that names the file, and the bytes that it takes."""
+    try:
+        yield
+    except OSError as error:
+        takes = f"it takes {size:,} bytes, " if size is not None else ""
+        raise UserError(f"cannot write {path}: {error.strerror or error}; {takes}{free(path)}") from error
+
+
+def free(path: Path) -> str:
+    """How many bytes are free where a path stands, in words."""
+    there = next((folder for folder in path.absolute().parents if folder.is_dir()), Path("/"))
+    return f"{shutil.disk_usage(there).free:,} bytes are free in {there}"
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -32,6 +59,52 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path) -> Any:
     """What `write_json` wrote."""
     return json.loads(path.read_bytes())
+
+
+def write_sealed(path: Path, content: dict[str, Any]) -> None:
+    """`write_json` of a mapping together with its own checksum."""
+    write_json(path, {**content, SEAL: seal(content)})
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """What `write_sealed` was given; `UserError` naming the file if it is not there or not what was written."""
+    content = read_mapping(path)
+    if content.pop(SEAL, None) != seal(content):
+        raise UserError(f"{path} is damaged: its checksum is wrong")
+    return content
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The mapping that a JSON file holds; `UserError` naming the file and the fault if there is none."""
+    try:
+        content = read_json(path)
+    except FileNotFoundError:
+        raise UserError(f"{path.parent} is damaged: {path.name} is not there") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: {getattr(error, 'strerror', None) or error}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is damaged: it holds no mapping")
+    return content
+
+
+def seal(content: Any) -> str:
+    """SHA-256 of a plain nest; equal nests have equal ones."""
+    return hashlib.sha256(json.dumps(content, ensure_ascii=True, sort_keys=True).encode()).hexdigest()
+
+
+def file_hash(path: Path, most: int | None = None) -> str:
+    """SHA-256 of a file's bytes, or of the first `most`; `UserError` if it cannot be read, or is shorter."""
+    digest, left = hashlib.sha256(), most
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(PIECE if left is None else min(left, PIECE)):
+                digest.update(piece)
+                left = None if left is None else left - len(piece)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    if left:
+        raise UserError(f"{path} is damaged: it is cut short by {left} bytes")
+    return digest.hexdigest()
 
 
 def sync_folder(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,21 @@ def parse_value(text: str, shown: str) -> Any:
     """The value of an override `path=text`, by the same rules as in a file."""
     node = _compose(text, shown)
     return None if node is None else _Reader(shown, {}).value(node, "")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that the reader would take for another value, whichever rules another reader has."""
+
+
+_Dumper.yaml_implicit_resolvers = {
+    first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, []), *_Loader.yaml_implicit_resolvers.get(first, [])]
+    for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *_Loader.yaml_implicit_resolvers}
+}
+
+
+def as_yaml(values: Mapping[str, Any]) -> str:
+    """A mapping as YAML that `read` gives back, in its own order."""
+    return yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 def _text(path: Path, shown: str) -> str:

@@ -11,24 +11,32 @@ import torch
 from lightning.fabric.plugins import CheckpointIO
 
 from bakeoff.errors import UserError
-from bakeoff.train.saving import damage, load_plain, save_whole, steps
+from bakeoff.train.saving import RUN, damage, load_checkpoint, save_whole, steps
 
 _PLAIN = (str, bytes, int, float, bool, type(None), torch.Tensor, torch.dtype, torch.Size)
 
 
 class WholeFiles(CheckpointIO):
-    """Writes to a name beside the final one, forces it to disk, renames; reads plain values only."""
+    """Writes to a name beside the final one, forces it to disk, renames; reads plain values only.
+
+    Parameters
+    ----------
+    identity : of the run; a checkpoint of another is refused.
+    """
+
+    def __init__(self, *, identity: str):
+        self.identity = identity
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         """Write a checkpoint; `UserError` if it holds what could not be read back safely, or if the disk is full."""
         check_plain(checkpoint)
-        save_whole(checkpoint, Path(path))
+        save_whole({**checkpoint, RUN: self.identity}, Path(path))
 
     def load_checkpoint(
         self, path: Any, map_location: Any | None = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         """Read a checkpoint; nothing in it is executed."""
-        return load_plain(Path(path))
+        return load_checkpoint(Path(path), self.identity)
 
     def remove_checkpoint(self, path: Any) -> None:
         """Delete a checkpoint."""
@@ -92,5 +100,6 @@ class Checkpoints:
                 self.latest = step
                 return step, path
             say(f"{path} is damaged: {fault}; going back to the checkpoint before it")
-            path.unlink(missing_ok=True)
+            if path.is_file():
+                path.unlink()
         return None

@@ -53,11 +53,16 @@ class Conductor(pl.Callback):
     def state_dict(self) -> dict[str, Any]:
         """What a continued run takes over."""
         sums = {"seconds": self.seconds, "nats": self.nats, "tokens": self.tokens}
-        return {**sums, "row": self.row, "written": self.written}
+        curve = None if self.curve is None else self.curve.mark()
+        return {**sums, "row": self.row, "written": self.written, "curve": curve}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take it over."""
-        self.__dict__.update(state_dict)
+        """Take it over; `UserError` if the rows of the curve that belong to it are not those that were written."""
+        held = dict(state_dict)
+        mark = held.pop("curve")
+        self.__dict__.update(held)
+        if self.curve is not None:
+            self.curve.resume(*mark)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         """Listen for signals; make up a validation in which the run was stopped."""

@@ -7,8 +7,10 @@ import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from bakeoff.parts.files import write_whole
+from bakeoff.errors import UserError
+from bakeoff.parts.files import file_hash, write_whole, writing
 
 #: Columns of `curve.csv`. The last two are empty in rows at which nothing was validated.
 COLUMNS = ("step", "tokens", "flops", "seconds", "loss", "lr", "grad_norm", "bits_per_byte", "nats_per_token")
@@ -23,23 +25,40 @@ class Curve:
         self.path = path
         self.last_step = 0
 
-    def start(self, step: int) -> None:
-        """Keep the rows up to `step`; from 0, none."""
-        rows = [row for row in read_curve(self.path) if row["step"] <= step] if step else []  # type: ignore[operator]
+    def start(self) -> None:
+        """Begin anew, without a row."""
+        self._write([])
+
+    def mark(self) -> list[Any]:
+        """How far the curve has come, for `resume`: its bytes and their hash."""
+        return [self.path.stat().st_size, file_hash(self.path)]
+
+    def resume(self, size: int, digest: str) -> None:
+        """Cut the curve back to where `mark` was taken; `UserError` if what stands there is not what stood there."""
+        if file_hash(self.path, size) != digest:
+            raise UserError(
+                f"{self.path} is damaged: its first {size} bytes are not those that the checkpoint knows; put the file "
+                "back, or begin again in another folder"
+            )
+        os.truncate(self.path, size)
+        rows = read_curve(self.path)
+        self.last_step = int(rows[-1]["step"] or 0) if rows else 0
+
+    def _write(self, rows: list[Row]) -> None:
         write_whole(self.path, "".join([_line(COLUMNS), *(_line(_cells(row)) for row in rows)]).encode())
         self.last_step = int(rows[-1]["step"] or 0) if rows else 0
 
     def replace(self, row: Mapping[str, float | int | None]) -> None:
         """Add a row, in place of the last one if that is of the same step."""
         if self.last_step == row["step"]:
-            self.start(self.last_step - 1)
-        with open(self.path, "a", newline="") as file:
+            self._write([held for held in read_curve(self.path) if held["step"] != row["step"]])
+        with writing(self.path), open(self.path, "a", newline="") as file:
             file.write(_line(_cells(row)))
         self.last_step = int(row["step"] or 0)
 
     def sync(self) -> None:
         """Make the rows last through a power cut."""
-        with open(self.path, "rb") as file:
+        with writing(self.path), open(self.path, "rb") as file:
             os.fsync(file.fileno())
 
 
@@ -47,9 +66,12 @@ def read_curve(path: Path) -> list[Row]:
     """The rows of a curve file as numbers, empty cells as None; a last line that was cut short is left out."""
     if not path.exists():
         return []
-    text = path.read_text()
-    whole = text[: text.rfind("\n") + 1]
-    return [{name: _number(cell) for name, cell in row.items()} for row in csv.DictReader(io.StringIO(whole))]
+    try:
+        text = path.read_text()
+        whole = text[: text.rfind("\n") + 1]
+        return [{name: _number(cell) for name, cell in row.items()} for row in csv.DictReader(io.StringIO(whole))]
+    except (OSError, ValueError, AttributeError, csv.Error) as error:
+        raise UserError(f"{path} is damaged: {error}") from error
 
 
 def _cells(row: Mapping[str, float | int | None]) -> list[str]:

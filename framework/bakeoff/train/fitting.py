@@ -11,7 +11,6 @@ import torch
 
 from bakeoff.errors import UserError
 from bakeoff.model.machine import measured_peak
-from bakeoff.parts.files import write_json
 from bakeoff.recipe import Recipe
 from bakeoff.train.assembly import Assembly, TrainingData, assemble, compile_blocks
 from bakeoff.train.checkpoint import Checkpoints
@@ -25,9 +24,9 @@ from bakeoff.train.loop import quiet_lightning
 from bakeoff.train.module import Clock, TrainingModule
 from bakeoff.train.optimizers import check_schedule
 from bakeoff.train.progress import Progress, Scale, count, display_for
-from bakeoff.train.records import check_recorded, identify, record
+from bakeoff.train.records import check_recorded, identify, record, write_summary
 from bakeoff.train.run import Run, load_run
-from bakeoff.train.saving import load_plain, save_whole
+from bakeoff.train.saving import load_checkpoint, save_whole
 from bakeoff.train.stopping import StopRequested, StopSignals
 from bakeoff.train.trainer import build_trainer, ranks_of
 from bakeoff.train.validation import Validation
@@ -61,7 +60,7 @@ def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress 
     names = named_loggers(recipe, recipe.name, place.path.name, identity, folders=False)
     named = recipe.override(names, "run") if names else recipe
     with quiet_lightning():
-        trainer = build_trainer(named.build("trainer"), root=place.path)
+        trainer = build_trainer(named.build("trainer"), root=place.path, identity=identity)
         check_schedule(recipe.build("schedule"), trainer.max_steps)
         if ranks_of(trainer) > 1 and not launched_by_command():
             train_in_command(recipe, place, progress)
@@ -91,7 +90,8 @@ def _train(recipe: Recipe, place: RunFolder, trainer: pl.Trainer, progress: Prog
     clock, signals, curve = Clock(start[0] if start else 0), StopSignals(), Curve(place.curve)
     if main:
         record(place, assembly, trainer, clock.step, identity)
-        curve.start(clock.step)
+        if not start:
+            curve.start()
         if progress is True:
             display.say(_greeting(place, assembly, trainer.max_steps, clock.step))
     module = assembly.module(trainer.max_steps, clock, signals)
@@ -105,7 +105,9 @@ def _train(recipe: Recipe, place: RunFolder, trainer: pl.Trainer, progress: Prog
         signals=signals,
     )
     if start and start[0] >= trainer.max_steps:
-        module.load_state_dict(load_plain(start[1])["state_dict"])
+        held = load_checkpoint(start[1], identity)
+        module.load_state_dict(held["state_dict"])
+        conductor.load_state_dict(held["callbacks"][conductor.state_key])
     else:
         trainer.callbacks.append(conductor)  # type: ignore[attr-defined]
         _run(trainer, module, assembly, start[1] if start else None, place)
@@ -141,7 +143,7 @@ def _finished(place: RunFolder, assembly: Assembly, main: bool) -> Run:
     metrics: dict[str, Any] = {**last, "parameters": parameters}
     if main:
         save_whole(assembly.model.state_dict(), place.weights)
-        write_json(place.summary, metrics)
+        write_summary(place, metrics)
     return Run(place.path, assembly.recipe, assembly.model, assembly.data.tokenizer, metrics)
 
 

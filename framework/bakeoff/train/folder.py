@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bakeoff.errors import UserError
 from bakeoff.parts.files import write_whole
+from bakeoff.recipe.reading import as_yaml
 
 #: Set by the first rank, so that the others, started by it with the same command line, use its folder.
 SHARED_FOLDER = "BAKEOFF_RUN_FOLDER"
@@ -66,4 +65,4 @@ def choose_folder(name: str, digest: str) -> Path:
 
 def write_yaml(path: Path, values: Mapping[str, Any]) -> None:
     """Write a mapping as YAML, in its own order."""
-    write_whole(path, yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, width=100).encode())
+    write_whole(path, as_yaml(values).encode())

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import UserError
 from bakeoff.interfaces.converter import Converter
-from bakeoff.parts.files import sync_folder, write_json
+from bakeoff.parts.files import file_hash, sync_folder, write_sealed
 from bakeoff.recipe import Recipe
 from bakeoff.train.folder import RunFolder
-from bakeoff.train.records import meta_of, write_recipe
+from bakeoff.train.records import meta_of, recorded, write_recipe, write_summary
 from bakeoff.train.run import Run
 from bakeoff.train.saving import save_whole
 
@@ -50,10 +49,11 @@ def import_weights(recipe: Recipe, source: Path | str, folder: Path | str) -> Ru
     write_recipe(place, recipe)
     data.tokenizer.save(place.tokenizer)
     meta = meta_of(recipe, data, max_length=model.context.max_length, fingerprint=None)
-    write_json(place.meta, meta | {"imported": {path.name: _digest(path) for path in files}})
+    imported = {path.name: file_hash(path) for path in files}
+    write_sealed(place.meta, meta | {"imported": imported, "files": recorded(place)})
     save_whole(model.state_dict(), place.weights)
     metrics = {"parameters": sum(parameter.numel() for parameter in model.parameters())}
-    write_json(place.summary, metrics)
+    write_summary(place, metrics)
     return Run(place.path, recipe, model, data.tokenizer, metrics)
 
 
@@ -119,11 +119,3 @@ def _read(files: list[Path]) -> dict[str, Any]:
             raise UserError(f"{path} holds {min(twice)}, which another file of the folder holds too")
         weights |= held
     return weights
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 import bakeoff
-from bakeoff.errors import UserError
-from bakeoff.parts.files import read_json, write_json, write_whole
+from bakeoff.data.preparing import hash_folder
+from bakeoff.errors import RecipeError, UserError
+from bakeoff.parts.files import file_hash, read_sealed, write_sealed, write_whole
 from bakeoff.recipe import Recipe
+from bakeoff.recipe.reading import as_yaml, parse_value, read
 from bakeoff.recipe.schema import SEEDS
 from bakeoff.train.folder import RunFolder, write_yaml
 from bakeoff.train.provenance import code_of, command, git_commit, machine, owners
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def identify(place: RunFolder) -> str:
     """A word that no other run has: the one that the run in this folder was given when it began, else a new one."""
-    known = read_json(place.meta).get("id") if place.holds_work() and place.meta.exists() else None
+    known = read_sealed(place.meta).get("id") if place.holds_work() and place.meta.exists() else None
     return known or secrets.token_hex(8)
 
 
@@ -39,8 +40,8 @@ def record(place: RunFolder, assembly: Assembly, trainer: pl.Trainer, step: int,
         assembly.data.tokenizer.save(place.tokenizer)
         data, length = assembly.data, assembly.model.context.max_length
         described = meta_of(recipe, data, max_length=length, fingerprint=data.fingerprint)
-        write_json(place.meta, {"id": identity, **described})
-    meta = read_json(place.meta)
+        write_sealed(place.meta, {"id": identity, **described, "files": recorded(place)})
+    meta = read_sealed(place.meta)
     meta["starts"].append(
         {
             "step": step,
@@ -53,7 +54,19 @@ def record(place: RunFolder, assembly: Assembly, trainer: pl.Trainer, step: int,
             "versions": recipe.saved()["versions"],
         }
     )
-    write_json(place.meta, meta)
+    write_sealed(place.meta, meta)
+
+
+def recorded(place: RunFolder) -> dict[str, str]:
+    """Hashes of what stands beside `meta.json` before a run starts, by name."""
+    return {place.recipe.name: file_hash(place.recipe), place.tokenizer.name: hash_folder(place.tokenizer)}
+
+
+def check_files(place: RunFolder, hashes: Mapping[str, str], found: Mapping[str, str]) -> None:
+    """Raise `UserError` naming the first file of a run that is not the one that was recorded."""
+    for name, digest in found.items():
+        if hashes.get(name) != digest:
+            raise UserError(f"{place.path / name} is damaged: it is not what the run has written there")
 
 
 def write_recipe(place: RunFolder, recipe: Recipe) -> None:
@@ -69,6 +82,12 @@ def write_recipe(place: RunFolder, recipe: Recipe) -> None:
     write_yaml(place.recipe, saved)
 
 
+def write_summary(place: RunFolder, metrics: Mapping[str, Any]) -> None:
+    """Write `summary.json`, whose presence says that the run is finished, with the hashes of what it came to."""
+    held = [path for path in (place.weights, place.curve) if path.exists()]
+    write_sealed(place.summary, {**metrics, "files": {path.name: file_hash(path) for path in held}})
+
+
 def check_recorded(place: RunFolder, recipe: Recipe) -> None:
     """Raise `UserError` if the folder's run is of another recipe."""
     check_same_run(_comparable(read_recipe(place)), _comparable(recipe.saved()), place.path)
@@ -79,16 +98,16 @@ def read_recipe(place: RunFolder) -> dict[str, Any]:
     if not place.recipe.exists():
         raise UserError(f"{place.path} is no run: it has no {place.recipe.name}")
     try:
-        values = yaml.safe_load(place.recipe.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{place.recipe} is damaged: {str(error).splitlines()[0]}") from error
-    if not isinstance(values, dict) or "model" not in values:
+        values = read(place.recipe).values
+    except RecipeError as error:
+        raise UserError(f"{place.recipe} is damaged: {error}") from error
+    if not isinstance(values.get("model"), dict):
         raise UserError(f"{place.recipe} is damaged: it has no section model")
     return values
 
 
 def _comparable(saved: dict[str, Any]) -> dict[str, Any]:
-    plain = yaml.safe_load(yaml.safe_dump(saved))
+    plain = parse_value(as_yaml(saved), "recipe")
     plain.pop("versions", None)
     plain["imports"] = sorted(script["sha256"] for script in plain.get("imports") or [])
     return plain

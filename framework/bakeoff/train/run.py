@@ -14,15 +14,15 @@ from bakeoff.errors import RegistryError, UserError
 from bakeoff.interfaces.tokenizer import Tokenizer
 from bakeoff.model import LanguageModel
 from bakeoff.model.generate import generate
-from bakeoff.parts.files import expanded, read_json
+from bakeoff.parts.files import expanded, file_hash, read_sealed
 from bakeoff.recipe import Recipe
 from bakeoff.recipe import recipe as read_recipe_file
 from bakeoff.recipe.node import short_name
 from bakeoff.registry import entry, find
 from bakeoff.train.curve import Row, read_curve
 from bakeoff.train.folder import RunFolder
-from bakeoff.train.records import read_recipe
-from bakeoff.train.saving import damage, load_plain, steps
+from bakeoff.train.records import check_files, read_recipe, recorded
+from bakeoff.train.saving import damage, load_checkpoint, load_plain, steps
 
 #: Foreign classes that a recipe's model may name without `trust`.
 HARMLESS = ("torch.nn.",)
@@ -79,13 +79,14 @@ def load_run(path: Path | str, *, trust: bool = False, device: torch.device | st
     values = read_recipe(place)
     if not trust:
         refuse_untrusted(place)
-    meta = _json(place.meta)
+    meta = read_sealed(place.meta)
     _check_installed(meta)
+    check_files(place, meta["files"], recorded(place))
     tokenizer = _tokenizer(values, place)
     recipe = read_recipe_file(place.recipe)
     model = _reduced(recipe).build("model", vocab_size=tokenizer.vocab_size, max_length=meta["max_length"])
-    _fill(model, place)
-    metrics = _json(place.summary) if place.summary.exists() else {}
+    metrics = read_sealed(place.summary) if place.summary.exists() else {}
+    _fill(model, place, metrics.pop("files", None), meta.get("id"))
     return Run(place.path, recipe, model.to(device), tokenizer, metrics)
 
 
@@ -146,26 +147,18 @@ def _tokenizer(values: Mapping[str, Any], place: RunFolder) -> Tokenizer:
         raise UserError(f"{place.tokenizer} is damaged: {type(error).__name__}: {error}") from error
 
 
-def _fill(model: LanguageModel, place: RunFolder) -> None:
-    """Load the weights, exactly: no name may be missing or left over."""
-    if place.weights.exists():
+def _fill(model: LanguageModel, place: RunFolder, hashes: Mapping[str, str] | None, identity: str | None) -> None:
+    """Load the weights, exactly: those that the summary's hashes speak of, else those of the newest checkpoint."""
+    if hashes is not None:
         path, state = place.weights, load_plain(place.weights)
+        check_files(place, hashes, {name: file_hash(place.path / name) for name in hashes})
     else:
         sound = [path for _, path in steps(place.checkpoints) if damage(path) is None]
         if not sound:
-            raise UserError(f"{place.path} has no weights yet: neither {place.weights.name} nor a sound checkpoint")
-        path, whole = sound[-1], load_plain(sound[-1])["state_dict"]
+            raise UserError(f"{place.path} has no weights yet: neither {place.summary.name} nor a sound checkpoint")
+        path, whole = sound[-1], load_checkpoint(sound[-1], identity)["state_dict"]
         state = {name.removeprefix("model."): v for name, v in whole.items() if name.startswith("model.")}
     try:
         model.load_state_dict(state, strict=True)
     except (RuntimeError, TypeError, AttributeError) as error:
         raise UserError(f"{path} does not fit the run's recipe: {' '.join(str(error).split())[:400]}") from error
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return read_json(path)
-    except FileNotFoundError:
-        raise UserError(f"{path.parent} is damaged: {path.name} is not there") from None
-    except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}") from error

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
 from bakeoff.errors import UserError
-from bakeoff.parts.files import sync_folder
+from bakeoff.parts.files import sync_folder, writing
 
+#: Key under which a checkpoint holds the id of its run.
+RUN = "run"
 _NAME = re.compile(r"step-(\d+)\.ckpt")
 
 
@@ -20,15 +24,34 @@ def save_whole(content: Any, path: Path) -> None:
     """`torch.save` such that a reader, or a crash, sees all of the file or none of it."""
     partial = path.with_name(f"{path.name}.tmp")
     try:
-        with open(partial, "wb") as file:
-            torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+        with writing(path, _size(content)):
+            with open(partial, "wb") as file:
+                _save(content, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+            sync_folder(path.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+
+
+def _save(content: Any, file: BinaryIO) -> None:
+    """`torch.save`, whose own error hides that of the file."""
+    try:
+        torch.save(content, file)
+    except RuntimeError as error:
+        cause = error.__cause__ or error.__context__
+        raise (cause if isinstance(cause, OSError) else OSError(str(error).splitlines()[0])) from error
+
+
+def _size(content: Any) -> int:
+    """Bytes of all tensors in a nest, which are nearly all that its file takes."""
+    if isinstance(content, torch.Tensor):
+        return content.nbytes
+    items = content.values() if isinstance(content, Mapping) else content if isinstance(content, (list, tuple)) else ()
+    return sum(map(_size, items))
 
 
 def load_plain(path: Path) -> Any:
@@ -40,6 +63,17 @@ def load_plain(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise UserError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}") from error
+
+
+def load_checkpoint(path: Path, identity: str | None) -> dict[str, Any]:
+    """A checkpoint, of the run that bears this id and of the step that its name says; else a `UserError`."""
+    held = load_plain(path)
+    step = int(path.stem.rpartition("-")[2])
+    if not isinstance(held, dict) or "state_dict" not in held or held.get(RUN) != identity:
+        raise UserError(f"{path} is no checkpoint of this run")
+    if held.get("global_step") != step:
+        raise UserError(f"{path} holds step {held.get('global_step')} and not {step}")
+    return held
 
 
 def damage(path: Path) -> str | None:

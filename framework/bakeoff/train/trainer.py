@@ -28,8 +28,8 @@ OURS: dict[str, Any] = {
 DEFAULTS: dict[str, Any] = {"logger": False, "enable_model_summary": False, "log_every_n_steps": 10}
 
 
-def build_trainer(arguments: dict[str, Any], *, root: Any) -> pl.Trainer:
-    """The trainer of a run that lives in folder `root`.
+def build_trainer(arguments: dict[str, Any], *, root: Any, identity: str) -> pl.Trainer:
+    """The trainer of the run `identity` that lives in folder `root`.
 
     Raises `UserError` if the arguments give no length, or do not fit this machine or each other.
     """
@@ -41,7 +41,7 @@ def build_trainer(arguments: dict[str, Any], *, root: Any) -> pl.Trainer:
         )
     _refuse_ours(given)
     _refuse_checkpoint_callbacks(_list(given.get("callbacks")))
-    given["plugins"] = [*_list(given.get("plugins")), WholeFiles()]
+    given["plugins"] = [*_list(given.get("plugins")), WholeFiles(identity=identity)]
     given.setdefault("profiler", NoProfiler())
     try:
         trainer = pl.Trainer(**{**DEFAULTS, **given, **OURS}, default_root_dir=root)
