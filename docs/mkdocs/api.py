@@ -38,7 +38,7 @@ def _python() -> Iterator[tuple[str, Any]]:
         ("bakeoff.train.fit", fit),
         ("bakeoff.load_run", bakeoff.load_run),
         ("Run", Run),
-        ("bakeoff.model.generate.generate", generate),
+        ("generate", generate),
         ("bakeoff.compare", bakeoff.compare.compare),  # type: ignore[attr-defined]
         ("Compared", Compared),
         ("bakeoff.register", bakeoff.register),
@@ -68,6 +68,13 @@ def _errors() -> Iterator[tuple[str, Any]]:
             yield name, thing
 
 
+#: Classes that users are given and do not call, with what they use of them.
+_MADE: dict[Any, list[str]] = {
+    Recipe: ["name", "tree", "full", "sources", "check", "override", "build", "components", "hash", "print", "fit"],
+    Run: ["curve", "data", "generate"],
+    Compared: ["table", "verdicts", "report", "complete", "to_frame", "figures"],
+}
+
 _NAMES = {"Python": _python, "Interfaces": _interfaces, "Conformance kit": _testing, "Errors": _errors}
 
 PAGES = (
@@ -93,12 +100,15 @@ def _text(page: Page) -> str:
 
 def directive(name: str, thing: Any, *, level: int = 2, members: bool = True) -> str:
     """What mkdocstrings is asked for: the object's documentation under a heading of this name."""
+    chosen = [] if members else ["      members: false"]
+    if thing in _MADE:
+        chosen = ["      merge_init_into_class: false", f"      members: [{', '.join(_MADE[thing])}]"]
     lines = [
         f"::: {thing.__module__}.{thing.__qualname__}",
         "    options:",
         f"      heading: {name}",
         f"      toc_label: {name}",
         f"      heading_level: {level}",
-        *([] if members else ["      members: false"]),
+        *chosen,
     ]
     return "\n".join(lines)

@@ -36,10 +36,10 @@ def section(registered: list[Entry]) -> Iterator[str]:
         return
     yield "## Cost"
     yield (
-        f"At `d_model` {D_MODEL}, {HEADS} heads, {LENGTH} tokens, a vocabulary of {VOCABULARY:,}, float32. Arguments "
-        "are the defaults; where an argument has none, that of the first of the class's `examples()`. FLOPs are forward "
-        f"operations a token, averaged over the {LENGTH}; the state is one row's after {LENGTH} tokens. "
-        "`bakeoff plan` gives the same figures for a recipe."
+        f"At `d_model` {D_MODEL}, {HEADS} heads, {LENGTH} tokens, a vocabulary of {VOCABULARY:,}, float32. "
+        "Arguments are the defaults; where one has none, that of the first of the class's `examples()`. "
+        f"FLOPs are forward operations a token, averaged over the {LENGTH}; the state is one row's after "
+        f"{LENGTH} tokens. `bakeoff plan` gives the same figures for a recipe."
     )
     titles: dict[str, Callable[[Cost], str]] = {
         "parameters": lambda one: f"{one.parameters:,}",

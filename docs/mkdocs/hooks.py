@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,12 @@ def on_config(config: Any) -> Any:
         {"Project": [{title: uri} for title, uri in repository.PAGES.items()]},
     ]
     return config
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Links to notebooks lead to their pages, but for the page's own, which is to be downloaded."""
+    own = page.file.src_uri.startswith("notebooks/")
+    return markdown if own else re.sub(r"\]\((\S+)\.ipynb\)", r"](\1.md)", markdown)
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -62,6 +62,11 @@ def table(titles: Iterable[str], rows: Iterable[Iterable[str]], *, numbers: int 
     return "\n".join(f"| {line} |" for line in lines)
 
 
+def _prose(text: str) -> str:
+    """A table whose third column is sentences, which a narrow screen shall not squeeze."""
+    return f'<div class="prose" markdown>\n\n{text}\n\n</div>'
+
+
 def _overview() -> str:
     rows = [
         (f"[{kind}]({kind}.md)", purpose(kind), _listed(entry.name for entry in names(kind)) or "none yet")
@@ -91,7 +96,7 @@ def _laws(kind: str) -> str:
     return (
         f'`bakeoff.testing.check("NAME")` runs these on a {kind}. The last column says of which components a law is '
         "asked: of all, or of those that claim a capability (for `flops`, that define the method).\n\n"
-        + table(["#", "law", "what must hold", "asked of"], rows)
+        + _prose(table(["#", "law", "what must hold", "asked of"], rows))
     )
 
 
@@ -102,7 +107,7 @@ def _registered(registered: list[Entry]) -> str:
         (_linked(entry), f"{entry.package} {entry.version}", _first_sentence(find(entry.name)), _reference(entry))
         for entry in registered
     ]
-    return table(["name", "package", "what it is", "reference"], rows)
+    return _prose(table(["name", "package", "what it is", "reference"], rows))
 
 
 def _linked(entry: Entry) -> str:

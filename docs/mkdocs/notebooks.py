@@ -90,7 +90,8 @@ def _shown(output: Any) -> str:
     if "application/vnd.plotly.v1+json" in data:
         return _figure(data["application/vnd.plotly.v1+json"])
     if "text/html" in data:
-        return re.sub(r"\n\s*", "\n", f'<div class="output">{data["text/html"]}</div>')
+        table = re.sub(r"<style.*?</style>|\bborder=\S+ class=\"dataframe\"", "", data["text/html"], flags=re.DOTALL)
+        return re.sub(r"\n\s*", "\n", f'<div class="output">{table}</div>')
     return _text(data["text/plain"])
 
 
@@ -103,5 +104,5 @@ def _text(text: str) -> str:
 def _figure(value: Any) -> str:
     from plotly.graph_objects import Figure
 
-    figure = Figure(data=value["data"], layout=value["layout"])
+    figure = Figure(data=value["data"], layout=value["layout"]).update_layout(height=380, margin_t=30)
     return figure.to_html(full_html=False, include_plotlyjs=False, config={"responsive": True})
