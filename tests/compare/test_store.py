@@ -93,5 +93,5 @@ def test_store_of_another_form_is_the_users_error(tmp_path):
     database = sqlite3.connect(tmp_path / "comparison.sqlite")
     database.execute("PRAGMA user_version=99")
     database.close()
-    with pytest.raises(UserError, match="its form is 99, this one reads 1"):
+    with pytest.raises(UserError, match="its form is 99, this one reads 2"):
         Store(tmp_path)

@@ -50,10 +50,10 @@ def keep(folder: Path, found: dict[str, float], device: str) -> Path:
     """Write the figures into the run's folder; those that it holds from before and that are not measured now stay."""
     import torch
 
-    from bakeoff.parts.files import read_json, write_json
+    from bakeoff.parts.files import read_sealed, write_sealed
 
     path = folder / FILE
-    before = read_json(path)["measures"] if path.exists() else {}
+    before = read_sealed(path)["measures"] if path.exists() else {}
     about = {"device": device, "threads": torch.get_num_threads(), "torch": torch.__version__}
-    write_json(path, {**about, "measures": {**before, **found}})
+    write_sealed(path, {**about, "measures": {**before, **found}})
     return path

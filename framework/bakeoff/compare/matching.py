@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from bakeoff.compare.words import percent
 from bakeoff.errors import UserError
 from bakeoff.model.cost import Plan, plan
 from bakeoff.recipe import Recipe
 from bakeoff.recipe.comparing import Match
+from bakeoff.recipe.demands import outlined
 
 #: Settings are tried in multiples of this, as matrix products like them, and singly only where that is not near enough.
 UNIT = 8
@@ -45,9 +44,7 @@ class Matched:
 def costs_of(recipe: Recipe, vocabulary: int) -> Plan:
     """What the recipe's model costs at the length of its data; nothing is allocated."""
     length = recipe.tree["data"]["length"]
-    with torch.device("meta"):
-        model = recipe.build("model", vocab_size=vocabulary, max_length=length)
-    return plan(model, length)
+    return plan(outlined(recipe, vocabulary, max_length=length), length)
 
 
 def amount(by: str, costs: Plan, arm: str) -> float:

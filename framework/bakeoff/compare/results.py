@@ -13,6 +13,7 @@ from bakeoff.compare.statistics import Difference, Estimate, estimate, holm, pai
 from bakeoff.compare.store import Record, Store
 from bakeoff.compare.verdict import Verdict, judge, judge_baseline
 from bakeoff.compare.words import plural
+from bakeoff.errors import UserError
 
 #: Measures with a column of their own in the table.
 COLUMNS = {
@@ -75,7 +76,10 @@ class Results:
     @classmethod
     def of(cls, store: Store) -> Results:
         """The results of a store's present plan."""
-        return cls(store.noted("plan"), store.trials())
+        plan = store.noted("plan")
+        if plan is None:
+            raise UserError(f"{store.folder} holds a comparison that has not begun: there is no plan in it yet")
+        return cls(plan, store.trials())
 
     @cached_property
     def metric(self) -> Metric:

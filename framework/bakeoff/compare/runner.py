@@ -155,9 +155,9 @@ class _Run:
         left = []
         for trial in missing:
             path = self.place / "trials" / trial.name / "result.json"
-            if path.exists():
+            try:
                 self.store.finish(trial.name, read_json(path), None)
-            else:
+            except (OSError, ValueError):  # none yet, or damaged: the trial is run again
                 left.append(trial)
         return left
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
-
 from bakeoff.data import Data
 from bakeoff.evaluate.precision import PRECISIONS, precision_of
 from bakeoff.interfaces.part import Part
 from bakeoff.model.cost import Plan, plan
 from bakeoff.model.memory import Memory, planned_memory
 from bakeoff.recipe import Recipe
+from bakeoff.recipe.demands import outlined
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,7 @@ def plan_recipe(recipe: Recipe, length: int | None = None) -> RecipePlan:
     recipe.check()
     data: Data = recipe.build("data")
     vocabulary = vocabulary_size(recipe, data)
-    with torch.device("meta"):
-        model = recipe.build("model", vocab_size=vocabulary, max_length=data.length)
-    costs = plan(model, length or data.length)
+    costs = plan(outlined(recipe, vocabulary, max_length=data.length), length or data.length)
     trainer = recipe.tree["trainer"]
     ranks = _ranks(trainer)
     notes = list(costs.notes)

@@ -23,19 +23,32 @@ def check_demands(recipe: Recipe) -> Any:
     Raises `RecipeError` where a part refuses its arguments or the trainer's would not do what they say, and
     `CapabilityError` naming part, demand and alternatives.
     """
-    import torch
-
     _trainer(recipe)
-    try:
-        with torch.device("meta"):
-            model = recipe.build("model", vocab_size=vocabulary(recipe))
-    except (ValueError, TypeError) as error:
-        path = _guilty(recipe, error)
-        raise RecipeError(f"{path}{recipe.place(path)}: {error}") from error
+    model = outlined(recipe, vocabulary(recipe))
     if recipe.tree["data"].get("isolate_documents", True):
         unmet = list(_unmet(recipe, model, "documents"))
         if unmet:
             raise CapabilityError(_told(unmet))
+    return model
+
+
+def outlined(recipe: Recipe, vocabulary: int, **links: Any) -> Any:
+    """The recipe's model on the meta device; `RecipeError` with the part's path where one refuses its arguments."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            model = recipe.build("model", vocab_size=vocabulary, **links)
+    except UserError:
+        raise
+    except (ValueError, TypeError, RuntimeError, ArithmeticError) as error:
+        path = _guilty(recipe, error)
+        raise RecipeError(f"{path}{recipe.place(path)}: {str(error).partition(chr(10))[0]}") from error
+    for name, parameter in model.named_parameters():
+        if not parameter.numel():
+            path = recipe.path_of(type(model.get_submodule(name.rpartition(".")[0]))) or "model"
+            shape = " x ".join(map(str, parameter.shape))
+            raise RecipeError(f"{path}{recipe.place(path)}: parameter {name} would be {shape}; sizes are at least 1")
     return model
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +81,9 @@ def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress 
 def _train(recipe: Recipe, place: RunFolder, trainer: pl.Trainer, progress: Progress, identity: str) -> Run:
     main = trainer.is_global_zero
     display = display_for(progress, main=main)
-    assembly = assemble(recipe, progress=progress is True and main)
     ranks = ranks_of(trainer)
+    with _memory_told(recipe, trainer):
+        assembly = assemble(recipe, progress=progress is True and main)
     trainer.accumulate_grad_batches = assembly.data.accumulation(ranks)
     kept, wanted = recipe.tree["checkpoint"], recipe.tree["validation"]
     checkpoints = Checkpoints(place.checkpoints, every=kept["every_steps"], keep=kept["keep"])
@@ -122,16 +125,25 @@ def _run(
         compile_blocks(assembly.model.backbone)
     data = TrainingData(assembly, module.clock)
     try:
-        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+        with _memory_told(assembly.recipe, trainer):
+            trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     except StopRequested as stop:
         kept = f"stopped after step {stop.step}, which is kept" if stop.step else "stopped before the first step"
         raise Interrupted(f"{kept}; continue with: bakeoff fit --resume {place.path}", 128 + stop.number) from None
     except SystemExit:  # Lightning's answer to a second Ctrl-C
         raise Interrupted(f"stopped at once; continue with: bakeoff fit --resume {place.path}", 130) from None
+
+
+@contextlib.contextmanager
+def _memory_told(recipe: Recipe, trainer: pl.Trainer) -> Iterator[None]:
+    """Memory that runs out inside becomes one message."""
+    try:
+        yield
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        micro, length = assembly.data.micro(ranks_of(trainer)), assembly.data.length
+        data = recipe.build("data")
+        micro, length = data.micro(ranks_of(trainer)), data.length
         raise out_of_memory(error, micro_batch=micro, precision=str(trainer.precision), length=length) from error
 
 
