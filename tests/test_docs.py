@@ -135,6 +135,7 @@ def test_the_site_tells_of_every_kind_its_laws_and_components(site):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_notebooks_of_the_site_show_what_came_out(site):
     for notebook in NOTEBOOKS:
         page = (site / "notebooks" / f"{notebook.stem}.html").read_text()
@@ -143,6 +144,7 @@ def test_notebooks_of_the_site_show_what_came_out(site):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_site_fetches_nothing(site):
     loaded = re.compile(r"""<(?:script|img|iframe)[^>]*\bsrc="?(?:https?:)?//|<link[^>]*\bhref="?(?:https?:)?//""")
     pages = sorted(site.rglob("*.html"))
@@ -151,6 +153,7 @@ def test_the_site_fetches_nothing(site):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 def test_search_works_in_pages_opened_as_files(site):
     command = ["chromium", "--headless=new", "--no-sandbox", "--virtual-time-budget=20000", "--dump-dom"]

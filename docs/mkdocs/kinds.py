@@ -94,8 +94,8 @@ def _laws(kind: str) -> str:
         for law in laws_for(kind, None, slow=True)
     ]
     return (
-        f'`bakeoff.testing.check("NAME")` runs these on a {kind}. The last column says of which components a law is '
-        "asked: of all, or of those that claim a capability (for `flops`, that define the method).\n\n"
+        '`bakeoff.testing.check("NAME")` runs these. The last column says of which components a law is asked: of all, '
+        "or of those that claim a capability (for `flops`, that define the method).\n\n"
         + _prose(table(["#", "law", "what must hold", "asked of"], rows))
     )
 
@@ -103,11 +103,14 @@ def _laws(kind: str) -> str:
 def _registered(registered: list[Entry]) -> str:
     if not registered:
         return "This release registers none; a plugin can."
+    titles = ["name", "package", "what it is", "reference"]
     rows = [
-        (_linked(entry), f"{entry.package} {entry.version}", _first_sentence(find(entry.name)), _reference(entry))
+        (_linked(entry), f"{entry.package}&nbsp;{entry.version}", _first_sentence(find(entry.name)), _reference(entry))
         for entry in registered
     ]
-    return _prose(table(["name", "package", "what it is", "reference"], rows))
+    if not any(reference for *_, reference in rows):
+        return _prose(table(titles[:-1], (row[:-1] for row in rows)))
+    return _prose(table(titles, rows))
 
 
 def _linked(entry: Entry) -> str:
