@@ -22,10 +22,11 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_in) -> (..., d_out)."""
-        if _few(x, self.weight):
-            y = product_of_few(x, self.weight)
-            return y if self.bias is None else y + self.bias
-        return F.linear(x, self.weight, self.bias)
+        weight, bias = self.weight, self.bias
+        if torch.is_grad_enabled() or x.numel() > FEW or not _few(x, weight):
+            return F.linear(x, weight, bias)
+        y = product_of_few(x, weight)
+        return y if bias is None else y + bias
 
 
 def product_of_few(x: Tensor, weight: Tensor) -> Tensor:
@@ -33,16 +34,17 @@ def product_of_few(x: Tensor, weight: Tensor) -> Tensor:
 
     A single row is multiplied twice over, as the library's product with a vector is the slower one.
     """
-    rows = x.reshape(-1, x.shape[-1]).contiguous()
-    columns = (torch.cat([rows, rows]) if len(rows) == 1 else rows).t()
-    return torch.mm(weight, columns)[:, : len(rows)].t().contiguous().view(*x.shape[:-1], len(weight))
+    *shape, width = x.shape
+    rows = x.reshape(-1, width)
+    if rows.shape[0] == 1:
+        return torch.mm(weight, torch.cat((rows, rows)).t())[:, 0].contiguous().view(*shape, -1)
+    return torch.mm(weight, rows.contiguous().t()).t().contiguous().view(*shape, -1)
 
 
 def _few(x: Tensor, weight: Tensor) -> bool:
-    """Whether `product_of_few` is the faster one: measured on MKL, in float32 and float64, without gradients."""
+    """Whether `product_of_few` is the faster one: measured on MKL, in float32 and float64."""
     return (
-        not torch.is_grad_enabled()
-        and x.is_cpu
+        x.is_cpu
         and weight.numel() >= LARGE
         and max(x.numel(), 2 * x.shape[-1]) * x.element_size() <= FEW
         and x.dtype == weight.dtype

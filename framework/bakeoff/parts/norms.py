@@ -37,10 +37,11 @@ class RMSNorm(Norm):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
+        weight = self.weight
+        if x.dtype == weight.dtype == torch.float32 and not torch.is_grad_enabled():  # less to do for few tokens
+            return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * weight
         wide = torch.promote_types(x.dtype, torch.float32)
-        if torch.is_grad_enabled() or x.dtype != wide:
-            return F.rms_norm(x.to(wide), self.weight.shape, self.weight.to(wide), self.eps).to(x.dtype)
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * self.weight
+        return F.rms_norm(x.to(wide), weight.shape, weight.to(wide), self.eps).to(x.dtype)
 
 
 class ZeroCentredRMSNorm(RMSNorm):

@@ -117,10 +117,11 @@ class Attention(SequenceMixer):
     def forward(self, x: Tensor, sequence: Sequence, state: Any = None) -> Result:
         """(B, T, D) -> (B, T, D)."""
         q, k, v = self._project(x)  # (B, T, H, N), (B, T, K, N) twice
-        if self.position is not None:
-            q, k = self.position.rotate(q, k, sequence)
+        position = self.position
+        if position is not None:
+            q, k = position.rotate(q, k, sequence)
         values, state, rolling = self.cache.extend(state, {"k": k, "v": v}, sequence)  # (B, S, K, N) each
-        bias = None if self.position is None else self.position.bias(sequence, rolling)
+        bias = None if position is None else position.bias(sequence, rolling)
         out, _ = self.op(
             q, values["k"], values["v"], sequence, rolling=rolling, scale=self.scale, bias=bias, sinks=self.sinks
         )
@@ -154,7 +155,8 @@ class Attention(SequenceMixer):
         q, k, v = self.query(x), self.key(x), self.value(x)
         if self.qk_norm == "whole":
             q, k = self.query_norm(q), self.key_norm(k)
-        q, k, v = (y.view(*y.shape[:2], -1, self.head_width) for y in (q, k, v))
+        heads = (*x.shape[:2], -1, self.head_width)
+        q, k, v = q.view(heads), k.view(heads), v.view(heads)
         if self.qk_norm == "head":
             q, k = self.query_norm(q), self.key_norm(k)
         return q, k, v
