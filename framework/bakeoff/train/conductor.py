@@ -120,6 +120,8 @@ class Conductor(pl.Callback):
             self.row |= self._validate(trainer, module)
         if self.curve is not None:
             self.curve.replace(self.row)
+        if self.checkpoints.latest == step:  # it knows the curve without this row
+            self.checkpoints.latest = None
         self.written = True
         metrics = {name: float(value) for name, value in self.row.items() if value is not None and name != "step"}
         metrics |= {f"term_{name}": mean for name, mean in (module.last.means if module.last else {}).items()}

@@ -35,14 +35,18 @@ class Curve:
 
     def resume(self, size: int, digest: str) -> None:
         """Cut the curve back to where `mark` was taken; `UserError` if what stands there is not what stood there."""
+        self.check(size, digest)
+        os.truncate(self.path, size)
+        rows = read_curve(self.path)
+        self.last_step = int(rows[-1]["step"] or 0) if rows else 0
+
+    def check(self, size: int, digest: str) -> None:
+        """Raise `UserError` if the rows up to a `mark` are not those that stood there when it was taken."""
         if file_hash(self.path, size) != digest:
             raise UserError(
                 f"{self.path} is damaged: its first {size} bytes are not those that the checkpoint knows; put the file "
                 "back, or begin again in another folder"
             )
-        os.truncate(self.path, size)
-        rows = read_curve(self.path)
-        self.last_step = int(rows[-1]["step"] or 0) if rows else 0
 
     def _write(self, rows: list[Row]) -> None:
         write_whole(self.path, "".join([_line(COLUMNS), *(_line(_cells(row)) for row in rows)]).encode())

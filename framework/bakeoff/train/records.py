@@ -89,8 +89,9 @@ def write_summary(place: RunFolder, metrics: Mapping[str, Any]) -> None:
 
 
 def check_recorded(place: RunFolder, recipe: Recipe) -> None:
-    """Raise `UserError` if the folder's run is of another recipe."""
+    """Raise `UserError` if the folder's run is of another recipe, or its files are not those that it began with."""
     check_same_run(_comparable(read_recipe(place)), _comparable(recipe.saved()), place.path)
+    check_files(place, read_sealed(place.meta)["files"], recorded(place))
 
 
 def read_recipe(place: RunFolder) -> dict[str, Any]:

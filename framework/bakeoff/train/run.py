@@ -19,7 +19,7 @@ from bakeoff.recipe import Recipe
 from bakeoff.recipe import recipe as read_recipe_file
 from bakeoff.recipe.node import short_name
 from bakeoff.registry import entry, find
-from bakeoff.train.curve import Row, read_curve
+from bakeoff.train.curve import Curve, Row, read_curve
 from bakeoff.train.folder import RunFolder
 from bakeoff.train.records import check_files, read_recipe, recorded
 from bakeoff.train.saving import damage, load_checkpoint, load_plain, steps
@@ -156,7 +156,10 @@ def _fill(model: LanguageModel, place: RunFolder, hashes: Mapping[str, str] | No
         sound = [path for _, path in steps(place.checkpoints) if damage(path) is None]
         if not sound:
             raise UserError(f"{place.path} has no weights yet: neither {place.summary.name} nor a sound checkpoint")
-        path, whole = sound[-1], load_checkpoint(sound[-1], identity)["state_dict"]
+        path, held = sound[-1], load_checkpoint(sound[-1], identity)
+        for mark in [kept["curve"] for kept in held["callbacks"].values() if kept.get("curve")]:
+            Curve(place.curve).check(*mark)
+        whole = held["state_dict"]
         state = {name.removeprefix("model."): v for name, v in whole.items() if name.startswith("model.")}
     try:
         model.load_state_dict(state, strict=True)
