@@ -52,7 +52,7 @@ def values(texts):
             "batch_tokens": 64,
             "micro_batch": 2,
         },
-        "optimizer": {"use": "torch.optim.AdamW", "lr": 1e-2},
+        "optimizer": {"use": "torch.optim.AdamW", "lr": 1e-2, "fused": True},
         "schedule": {"use": "cosine", "warmup": 0.25},
         "trainer": {"max_steps": 8, "log_every_n_steps": 1, "gradient_clip_val": 1.0},
         "validation": {"every_steps": 4, "tokens": 64},

@@ -106,6 +106,26 @@ def test_a_term_with_a_weight_of_its_own_is_divided_by_it():
     assert train(pieces, accumulation=2) == pytest.approx(1.0 - 3.0)
 
 
+class Held(pl.Callback):
+    """Whether there is a gradient: before the optimizer's step, and after the micro-batch."""
+
+    def __init__(self):
+        self.before, self.after = [], []
+
+    def on_before_optimizer_step(self, trainer, module, optimizer):
+        self.before.append(module.objective.level.grad is not None)
+
+    def on_train_batch_end(self, trainer, module, *_):
+        self.after.append(module.objective.level.grad is not None)
+
+
+def test_a_gradient_lives_until_its_step_and_no_longer():
+    held = Held()
+    train([batch(1.0)] * 4, accumulation=2, watch=held)
+    assert held.before == [True, True]
+    assert held.after == [True, False, True, False]
+
+
 class Reciprocal(Constant):
     def factor(self, step, total):
         return 1.0 / (step + 1)

@@ -22,7 +22,7 @@ DEFAULTS: dict[str, Any] = {
     "model": {"use": "decoder"},
     "data": {},
     "objective": {"use": "causal"},
-    "optimizer": {"use": "torch.optim.AdamW", "lr": 1e-3},
+    "optimizer": {"use": "torch.optim.AdamW", "lr": 1e-3, "fused": True},
     "schedule": {"use": "constant"},
     "trainer": {},
     "sampler": {"use": "greedy"},

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
-#: Seconds between two refreshes of a display.
-REFRESH = 0.25
+#: Seconds between two refreshes of a display, at least; and the share of a processor that they may take.
+REFRESH, SHARE = 0.25, 1 / 200
 #: Seconds between two plain lines.
 PATIENCE = 5.0
 
@@ -138,6 +138,7 @@ class Speedometer:
         self.shown = self.speed = self.loss = 0.0
         self.bits_per_byte: float | None = None
         self.last = (0, 0.0)
+        self.pause = REFRESH
 
     def start(self, step: int, seconds: float) -> None:
         """Begin at `step`, after `seconds` of training."""
@@ -146,7 +147,7 @@ class Speedometer:
     def show(self, step: int, seconds: float, *, loss: float | None = None, phase: str = "training") -> None:
         """Refresh the display, unless that was done a moment ago and there is more to come."""
         now = time.monotonic()
-        if now - self.shown < REFRESH and step < self.scale.total and phase == "training":
+        if now - self.shown < self.pause and step < self.scale.total and phase == "training":
             return
         self.shown = now
         self.loss = self.loss if loss is None else loss
@@ -155,7 +156,9 @@ class Speedometer:
             latest = steps * self.scale.tokens / spent
             self.speed = latest if not self.speed else 0.7 * self.speed + 0.3 * latest
             self.last = (step, seconds)
+        before = time.thread_time()
         self.display.update(self._numbers(step, phase))
+        self.pause = max(REFRESH, (time.thread_time() - before) / SHARE)
 
     def _numbers(self, step: int, phase: str) -> Numbers:
         scale, speed = self.scale, self.speed
