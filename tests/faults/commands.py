@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bakeoff.errors import UserError
+
 _fork = multiprocessing.get_context("fork")
 #: Bytes of address space of the process: what asks for more fails here as it would on a small machine.
 ROOM = 24 * 2**30
@@ -97,6 +99,9 @@ def _outcome(words: list[str], then: Callable[[], Any] | None) -> Outcome:
         try:
             code = main(words)
             found = then() if code == 0 and then is not None else None
+        except UserError as error:  # of `then`: as the command would tell it
+            code = 2
+            err.write(f"bakeoff: {error}\n")
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else 1
         except BaseException:

@@ -13,8 +13,9 @@ import yaml
 #: Stands in payloads for the path of a file that nobody may make.
 CANARY = "CANARY"
 VALUES: list[Any] = [
-    None, True, False, -1, 0, 1, 7, 2.5, 1e300, 10**30, "4", "", "x y", "null", "é", [], [1, "a"], [[]], {}, {"a": {"b": 1}},
-    {"use": "mlp"}, {"use": 3}, {"use": "os.system"}, {"use": "no_such_part"}, {"class_path": "a.b"}, "???", "${x}",
+    None, True, False, -1, 0, 1, 7, 2.5, 1e300, 10**30, "4", "", "x y", "null", "é", [], [1, "a"], [[]], {},
+    {"a": {"b": 1}}, {"use": "mlp"}, {"use": 3}, {"use": "os.system"}, {"use": "no_such_part"},
+    {"class_path": "a.b"}, "???", "${x}",
     "${oc.env:HOME}", "${model.d_model}", float("nan"), float("inf"), float("-inf"),
 ]  # fmt: skip
 DEEP = (3, 30, 2_000, 30_000)
@@ -231,11 +232,13 @@ def kept(draw: random.Random, text: str) -> Mutant:
 def structured(draw: random.Random, text: str) -> Mutant:
     """Anchors, aliases, merge keys, duplicates, tabs, several documents."""
     key = draw.choice(list(yaml.safe_load(text)))
+    laughs = "\n".join(f"b{n}: &b{n} {{a: *b{n - 1}, b: *b{n - 1}}}" for n in range(1, 30))
+    told = "\n".join(f"b{n}: '{f'${{b{n - 1}}}' * 9}'" for n in range(1, 12))
     bomb = "\n".join(f"b{n}: &b{n} [{', '.join([f'*b{n - 1}'] * 9)}]" for n in range(1, 12))
     made = {
         "billion laughs": f"b0: &b0 [lol]\n{bomb}\n{text}",
-        "laughs in keys": f"{text}\nb0: &b0 {{a: 1}}\n" + "\n".join(f"b{n}: &b{n} {{a: *b{n - 1}, b: *b{n - 1}}}" for n in range(1, 30)),
-        "interpolated laughs": f"{text}\nb0: lol\n" + "\n".join(f"b{n}: '{f'${{b{n - 1}}}' * 9}'" for n in range(1, 12)),
+        "laughs in keys": f"{text}\nb0: &b0 {{a: 1}}\n{laughs}",
+        "interpolated laughs": f"{text}\nb0: lol\n{told}",
         "an alias in itself": f"{text}\nmore: &more [*more]",
         "an alias to nothing": f"{text}\nmore: *nothing",
         "merge": f"{text}\nmore: {{<<: {{a: 1}}, b: 2}}",

@@ -37,7 +37,8 @@ from bakeoff.train.validation import Validation
 def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress = True, resume: bool = True) -> Run:
     """Train a recipe; the run stands in `folder`, by default `runs/<recipe>/<time>-<hash>`.
 
-    A folder that holds an unfinished run of the same recipe continues it exactly; a finished one is only loaded.
+    A folder that holds an unfinished run of the same recipe continues it exactly; a finished one is only loaded. One
+    process trains in a folder; a second says so, and waits.
     Ranks beyond the first are started through the `bakeoff fit` command.
 
     Parameters
@@ -69,7 +70,12 @@ def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress 
             return load_run(place.path, trust=True)
         os.environ[SHARED_FOLDER] = str(place.path.absolute())
         try:
-            return _train(recipe, place, trainer, progress, identity)
+            if not trainer.is_global_zero:
+                return _train(recipe, place, trainer, progress, identity)
+            with place.make().alone(display_for(progress).say) as waited:
+                if not waited:
+                    return _train(recipe, place, trainer, progress, identity)
+            return fit(recipe, folder=place.path, progress=progress, resume=resume)
         except (NotFinite, Interrupted):  # all ranks have agreed on it, so the first one speaks for them
             if trainer.is_global_zero:
                 raise

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,25 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"the run's folder {self.path} cannot be made: {error.strerror}") from error
         return self
+
+    @contextlib.contextmanager
+    def alone(self, say: Callable[[str], None]) -> Iterator[bool]:
+        """Hold the folder against other processes, which the system ends with this one; gives whether it had to wait.
+
+        `say` is told who waits for what.
+        """
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            waited = False
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"another process trains in {self.path}; waiting until it ends")
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                waited = True
+            yield waited
+        finally:
+            os.close(descriptor)
 
 
 def choose_folder(name: str, digest: str) -> Path:
