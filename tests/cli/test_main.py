@@ -52,6 +52,13 @@ def test_unknown_kind_is_exit_code_2(capsys):
     assert "Traceback" not in err
 
 
+def test_show_tells_what_is_claimed_always_and_with_some_arguments(capsys):
+    _, out, _ = run(capsys, "show", "attention")
+    lines = dict(line.split(": ", 1) for line in out.splitlines() if ": " in line)
+    assert {"documents", "state", "compile"} <= set(lines["capabilities"].split(", "))
+    assert lines["with some arguments"] == "constant_state"  # with a window
+
+
 def test_show(capsys):
     code, out, _ = run(capsys, "show", "gated_mlp")
     assert code == 0

@@ -13,7 +13,10 @@ from bakeoff.interfaces.command import Command
 from bakeoff.registry import find, names
 
 #: Order in `--help`; commands of plugins follow.
-ORDER = ("fit", "compare", "report", "check", "plan", "generate", "evaluate", "list", "show", "new", "cite", "doctor")
+ORDER = (
+    "fit", "compare", "report", "check", "plan", "generate", "evaluate", "convert", "list", "show", "new", "cite",
+    "doctor",
+)  # fmt: skip
 
 #: Where a parsed command line holds what to call; no argument of a command can bear this name.
 RUN = "what to run"

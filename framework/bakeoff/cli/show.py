@@ -26,11 +26,27 @@ def signature(cls: type) -> list[str]:
     return lines
 
 
-def claims(capabilities: Any) -> list[str]:
-    """The capabilities that a class claims; composed parts decide by what they are made of."""
-    if isinstance(capabilities, property):
-        return ["those of its parts"]
-    return [f.name for f in fields(capabilities) if getattr(capabilities, f.name)]
+def claims(name: str, kind: str) -> list[str]:
+    """Lines on what a part claims: always, and with some arguments; nothing of one that cannot be built alone."""
+    from bakeoff.recipe.demands import specimens
+
+    each = [set(_claimed(part.capabilities)) for part in specimens(name, kind)]
+    if not each:
+        return []
+    always, ever = set.intersection(*each), set.union(*each)
+    order = [claim for claim in _claimed(None) if claim in ever]
+    lines = [f"capabilities: {', '.join(claim for claim in order if claim in always)}"]
+    if ever - always:
+        lines.append(f"with some arguments: {', '.join(claim for claim in order if claim not in always)}")
+    return lines
+
+
+def _claimed(capabilities: Any) -> list[str]:
+    """The claims that are made; of None, all that there are."""
+    from bakeoff.interfaces import Capabilities
+
+    names = [field.name for field in fields(Capabilities) if field.name != "causal_in_training"]
+    return [name for name in names if capabilities is None or getattr(capabilities, name)]
 
 
 class Show(Command):
@@ -53,7 +69,7 @@ class Show(Command):
             print("\narguments")
             print("\n".join(f"  {line}" for line in arguments_of))
         if hasattr(cls, "capabilities"):
-            print(f"\ncapabilities: {', '.join(claims(cls.capabilities))}")
+            print("\n" + "\n".join(claims(owner.name, owner.kind)))
         reference = getattr(cls, "reference", None)
         if reference is not None:
             print(f"\nreference: {reference}")

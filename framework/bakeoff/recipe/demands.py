@@ -39,7 +39,7 @@ def outlined(recipe: Recipe, vocabulary: int, **links: Any) -> Any:
     try:
         with torch.device("meta"):
             model = recipe.build("model", vocab_size=vocabulary, **links)
-    except UserError:
+    except RecipeError:  # it names its path
         raise
     except (ValueError, TypeError, RuntimeError, ArithmeticError) as error:
         path = _guilty(recipe, error)
@@ -76,21 +76,23 @@ def _unmet(recipe: Recipe, model: Any, capability: str) -> Iterator[str]:
 
 def claimants(kind: str, capability: str) -> list[str]:
     """Names of the known components of a kind that claim a capability with one of their examples' arguments."""
-    return [entry.name for entry in names(kind) if _claims(entry.name, kind, capability)]
+    return [
+        entry.name
+        for entry in names(kind)
+        if any(getattr(part.capabilities, capability) for part in specimens(entry.name, kind))
+    ]
 
 
-def _claims(name: str, kind: str, capability: str) -> bool:
+def specimens(name: str, kind: str) -> Iterator[Any]:
+    """A small part for each set of arguments that its class names; none of one that cannot be loaded or built alone."""
     from bakeoff.interfaces import LayerContext
 
     place = LayerContext(d_model=16, vocab_size=16, max_length=16, n_heads=4, n_kv_heads=4, head_width=4)
     try:
         for arguments in find(name, kind).examples():  # type: ignore[attr-defined]
-            part = factory({"use": name, **arguments}, kind)(place)
-            if getattr(part.capabilities, capability):
-                return True
-    except (UserError, ValueError, TypeError):  # it cannot be loaded, or not be built by itself
-        return False
-    return False
+            yield factory({"use": name, **arguments}, kind)(place)
+    except (UserError, ValueError, TypeError):
+        return
 
 
 def _guilty(recipe: Recipe, error: BaseException) -> str:
