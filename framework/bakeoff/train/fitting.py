@@ -21,7 +21,7 @@ from bakeoff.train.curve import Curve, read_curve
 from bakeoff.train.failures import Interrupted, NotFinite, is_out_of_memory, out_of_memory
 from bakeoff.train.folder import SHARED_FOLDER, RunFolder, choose_folder
 from bakeoff.train.launch import launched_by_command, train_in_command
-from bakeoff.train.loggers import named_loggers
+from bakeoff.train.loggers import keep_rows, named_loggers
 from bakeoff.train.loop import quiet_lightning
 from bakeoff.train.module import Clock, TrainingModule
 from bakeoff.train.optimizers import check_schedule
@@ -99,6 +99,7 @@ def _train(recipe: Recipe, place: RunFolder, trainer: pl.Trainer, progress: Prog
     clock, signals, curve = Clock(start[0] if start else 0), StopSignals(), Curve(place.curve)
     if main:
         record(place, assembly, trainer, clock.step, identity)
+        keep_rows(trainer.loggers, clock.step)
         if not start:
             curve.start()
         if progress is True:

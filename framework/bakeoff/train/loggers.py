@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bakeoff.recipe import Recipe
 from bakeoff.recipe.signature import signature_of
+
+if TYPE_CHECKING:
+    from lightning.pytorch.loggers import Logger
 
 #: What Lightning's loggers call a run that nobody has named.
 UNNAMED = (None, "lightning_logs")
@@ -31,6 +35,17 @@ def named_loggers(recipe: Recipe, group: str, title: str, key: str, *, folders: 
             names = {"name": group, "version": key} if folders else {}
         found |= {f"{path}.{name}": value for name, value in names.items() if node.get(name, "") in UNNAMED}
     return found
+
+
+def keep_rows(loggers: Iterable[Logger], step: int) -> None:
+    """Set aside, as `metrics-to-step-N.csv`, what CSV loggers hold of a run that goes on: they begin their file anew."""
+    from lightning.pytorch.loggers import CSVLogger
+
+    for logger in loggers:
+        if isinstance(logger, CSVLogger):
+            held = Path(logger.log_dir, "metrics.csv")
+            if held.exists():
+                held.rename(held.with_name(f"metrics-to-step-{step}.csv"))
 
 
 def _nodes(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
