@@ -38,7 +38,7 @@ def named_loggers(recipe: Recipe, group: str, title: str, key: str, *, folders: 
 
 
 def keep_rows(loggers: Iterable[Logger], step: int) -> None:
-    """Set aside, as `metrics-to-step-N.csv`, what CSV loggers hold of a run that goes on: they begin their file anew."""
+    """Set aside, as `metrics-to-step-N.csv`, what CSV loggers hold of a run that goes on: they begin anew."""
     from lightning.pytorch.loggers import CSVLogger
 
     for logger in loggers:
