@@ -2,6 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
+from bakeoff.errors import UserError
 from bakeoff.parts.files import read_json, write_json, write_whole
 
 
@@ -13,7 +14,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
         raise OSError("No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(UserError, match=r"cannot write .*file: No space left on device; it takes 3 bytes"):
         write_whole(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
