@@ -17,6 +17,8 @@ from .commands import Commands
 
 DAMAGED = 100
 QUICK = 30
+#: Newest checkpoint of the unfinished run.
+CHECKPOINT = 4
 
 
 class Payload:
@@ -142,7 +144,9 @@ class Opened:
 
     def __call__(self):
         run = load_run(self.place)
-        rows = [{name: cell for name, cell in row.items() if name != "seconds"} for row in run.curve]
+        known = int(run.metrics.get("step", CHECKPOINT))  # later rows are made again
+        kept = [row for row in run.curve if row["step"] <= known]
+        rows = [{name: cell for name, cell in row.items() if name != "seconds"} for row in kept]
         metrics = {name: number for name, number in run.metrics.items() if name != "seconds"}
         recipe_ = {name: value for name, value in run.recipe.full.items() if name != "name"}
         return weights(run), rows, metrics, run.tokenizer.encode("the model keeps"), recipe_

@@ -20,7 +20,7 @@ from bakeoff.train.curve import read_curve
 from ..compare.conftest import tiny_comparison
 
 #: Over training, data preparation and comparisons: a half, three tenths, a fifth.
-KILLS = int(os.environ.get("BAKEOFF_KILLS", "50"))
+KILLS = int(os.environ.get("BAKEOFF_KILLS", "40"))
 #: Of a trial, so many that there is something to kill.
 STEPS = 200
 
