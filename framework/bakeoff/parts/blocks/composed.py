@@ -17,6 +17,7 @@ from bakeoff.interfaces.norm import Norm
 from bakeoff.interfaces.part import StatefulPart
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
+from bakeoff.parts.norms import RMSNorm
 
 MixerFactory = Callable[[LayerContext], SequenceMixer]
 FeedForwardFactory = Callable[[LayerContext], FeedForward]
@@ -121,3 +122,20 @@ class ComposedBlock(Block):
         """Each part's own statistics, to each."""
         for name, part in self.inner.items():
             part.after_step({k.partition(".")[2]: v for k, v in statistics.items() if k.startswith(f"{name}.")})
+
+
+class NormedBlock(ComposedBlock):
+    """A composed block with one norm a branch; where it stands is each block's own."""
+
+    def __init__(
+        self,
+        context: LayerContext,
+        *,
+        mixer: MixerFactory | None,
+        feed_forward: FeedForwardFactory | None,
+        norm: NormFactory = RMSNorm,
+        dropout: float = 0.0,
+    ):
+        super().__init__(context, mixer=mixer, feed_forward=feed_forward, dropout=dropout)
+        self.mixer_norm = self.norm_of(self.mixer, norm, context)
+        self.feed_forward_norm = self.norm_of(self.feed_forward, norm, context)

@@ -10,11 +10,11 @@ from bakeoff.interfaces.component import Reference
 from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
-from bakeoff.parts.blocks.composed import Calls, ComposedBlock, FeedForwardFactory, MixerFactory, NormFactory
+from bakeoff.parts.blocks.composed import Calls, FeedForwardFactory, MixerFactory, NormedBlock, NormFactory
 from bakeoff.parts.norms import LayerNorm
 
 
-class PostNorm(ComposedBlock):
+class PostNorm(NormedBlock):
     """`x = norm(x + mixer(x)); x = norm(x + feed_forward(x))`; its backbone takes `norm: null`."""
 
     reference = Reference("Vaswani et al.", 2017, "Attention Is All You Need", "https://arxiv.org/abs/1706.03762")
@@ -28,9 +28,7 @@ class PostNorm(ComposedBlock):
         norm: NormFactory = LayerNorm,
         dropout: float = 0.0,
     ):
-        super().__init__(context, mixer=mixer, feed_forward=feed_forward, dropout=dropout)
-        self.mixer_norm = self.norm_of(self.mixer, norm, context)
-        self.feed_forward_norm = self.norm_of(self.feed_forward, norm, context)
+        super().__init__(context, mixer=mixer, feed_forward=feed_forward, norm=norm, dropout=dropout)
 
     def forward(self, x: Tensor, sequence: Sequence, state: Any = None) -> Result:
         """(B, T, D) -> (B, T, D)."""

@@ -7,14 +7,12 @@ from typing import Any
 from torch import Tensor
 
 from bakeoff.interfaces.component import Reference
-from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
-from bakeoff.parts.blocks.composed import Calls, ComposedBlock, FeedForwardFactory, MixerFactory, NormFactory
-from bakeoff.parts.norms import RMSNorm
+from bakeoff.parts.blocks.composed import Calls, NormedBlock
 
 
-class PreNorm(ComposedBlock):
+class PreNorm(NormedBlock):
     """`x = x + mixer(norm(x)); x = x + feed_forward(norm(x))`, with dropout on each branch."""
 
     reference = Reference(
@@ -23,19 +21,6 @@ class PreNorm(ComposedBlock):
         "On Layer Normalization in the Transformer Architecture",
         "https://arxiv.org/abs/2002.04745",
     )
-
-    def __init__(
-        self,
-        context: LayerContext,
-        *,
-        mixer: MixerFactory | None,
-        feed_forward: FeedForwardFactory | None,
-        norm: NormFactory = RMSNorm,
-        dropout: float = 0.0,
-    ):
-        super().__init__(context, mixer=mixer, feed_forward=feed_forward, dropout=dropout)
-        self.mixer_norm = self.norm_of(self.mixer, norm, context)
-        self.feed_forward_norm = self.norm_of(self.feed_forward, norm, context)
 
     def forward(self, x: Tensor, sequence: Sequence, state: Any = None) -> Result:
         """(B, T, D) -> (B, T, D)."""

@@ -7,32 +7,17 @@ from typing import Any
 from torch import Tensor
 
 from bakeoff.interfaces.component import Reference
-from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
-from bakeoff.parts.blocks.composed import Calls, ComposedBlock, FeedForwardFactory, MixerFactory, NormFactory
-from bakeoff.parts.norms import RMSNorm
+from bakeoff.parts.blocks.composed import Calls, NormedBlock
 
 
-class ResPostNorm(ComposedBlock):
+class ResPostNorm(NormedBlock):
     """`x = x + norm(mixer(x)); x = x + norm(feed_forward(x))`, as in Swin V2 and OLMo 2."""
 
     reference = Reference(
         "Liu et al.", 2022, "Swin Transformer V2: Scaling Up Capacity and Resolution", "https://arxiv.org/abs/2111.09883"
     )  # fmt: skip
-
-    def __init__(
-        self,
-        context: LayerContext,
-        *,
-        mixer: MixerFactory | None,
-        feed_forward: FeedForwardFactory | None,
-        norm: NormFactory = RMSNorm,
-        dropout: float = 0.0,
-    ):
-        super().__init__(context, mixer=mixer, feed_forward=feed_forward, dropout=dropout)
-        self.mixer_norm = self.norm_of(self.mixer, norm, context)
-        self.feed_forward_norm = self.norm_of(self.feed_forward, norm, context)
 
     def forward(self, x: Tensor, sequence: Sequence, state: Any = None) -> Result:
         """(B, T, D) -> (B, T, D)."""

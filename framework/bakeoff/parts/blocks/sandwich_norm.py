@@ -10,11 +10,11 @@ from bakeoff.interfaces.component import Reference
 from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
-from bakeoff.parts.blocks.composed import Calls, ComposedBlock, FeedForwardFactory, MixerFactory, NormFactory
+from bakeoff.parts.blocks.composed import Calls, FeedForwardFactory, MixerFactory, NormedBlock, NormFactory
 from bakeoff.parts.norms import RMSNorm
 
 
-class SandwichNorm(ComposedBlock):
+class SandwichNorm(NormedBlock):
     """`x = x + norm(mixer(norm(x))); x = x + norm(feed_forward(norm(x)))`, four norms in all."""
 
     reference = Reference(
@@ -33,10 +33,8 @@ class SandwichNorm(ComposedBlock):
         norm: NormFactory = RMSNorm,
         dropout: float = 0.0,
     ):
-        super().__init__(context, mixer=mixer, feed_forward=feed_forward, dropout=dropout)
-        self.mixer_norm = self.norm_of(self.mixer, norm, context)
+        super().__init__(context, mixer=mixer, feed_forward=feed_forward, norm=norm, dropout=dropout)
         self.mixer_output_norm = self.norm_of(self.mixer, norm, context)
-        self.feed_forward_norm = self.norm_of(self.feed_forward, norm, context)
         self.feed_forward_output_norm = self.norm_of(self.feed_forward, norm, context)
 
     def forward(self, x: Tensor, sequence: Sequence, state: Any = None) -> Result:
