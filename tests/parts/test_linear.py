@@ -28,3 +28,21 @@ def test_a_layer_gives_the_same_with_gradients_and_without(rows: int, bias: bool
         plain = layer(x)
     torch.testing.assert_close(plain, layer(x))
     torch.testing.assert_close(plain, nn.functional.linear(x, layer.weight, layer.bias))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_many_rows_give_the_product_and_its_gradients(bias: bool) -> None:
+    torch.manual_seed(0)
+    layer = Linear(256, 192, bias=bias)
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter)
+    x = torch.randn(2, 200, 256, requires_grad=True)
+    inputs = [x, *layer.parameters()]
+    ours, theirs = layer(x), nn.functional.linear(x, layer.weight, layer.bias)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-4)
+    dy = torch.randn(192).expand_as(ours)
+    for mine, other in zip(torch.autograd.grad(ours, inputs, dy), torch.autograd.grad(theirs, inputs, dy), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-4)
+    layer.weight.requires_grad_(False)
+    (alone,) = torch.autograd.grad(layer(x).sum(), x)
+    torch.testing.assert_close(alone, layer.weight.sum(0).expand_as(x), rtol=1e-5, atol=1e-4)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 #: `product_of_few` pays for at most so many bytes of rows, half of a core's first cache, and at least so many weights.
 FEW, LARGE = 16384, 32768
+
+#: Numbers in the rows from which oneDNN's product is the faster one.
+MANY = 65536
 
 
 class Linear(nn.Linear):
@@ -23,9 +28,14 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_in) -> (..., d_out)."""
         weight, bias = self.weight, self.bias
-        if torch.is_grad_enabled() or x.numel() > FEW or not _few(x, weight):
+        if torch.is_grad_enabled():
+            if not _many(x, weight):
+                return F.linear(x, weight, bias)
+            y = _Product.apply(x, weight)
+        elif x.numel() > FEW or not _few(x, weight):
             return F.linear(x, weight, bias)
-        y = product_of_few(x, weight)
+        else:
+            y = product_of_few(x, weight)
         return y if bias is None else y + bias
 
 
@@ -49,6 +59,44 @@ def _few(x: Tensor, weight: Tensor) -> bool:
         and max(x.numel(), 2 * x.shape[-1]) * x.element_size() <= FEW
         and x.dtype == weight.dtype
         and x.dtype in (torch.float32, torch.float64)
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_compiling()
+    )
+
+
+class _Product(torch.autograd.Function):
+    """`x W^T` by oneDNN, and its gradient by x."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        rows = x.reshape(-1, x.shape[-1]).contiguous()
+        ctx.save_for_backward(rows, weight)
+        ctx.shape = x.shape
+        return _onednn(rows, weight).view(*x.shape[:-1], -1)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        rows, weight = ctx.saved_tensors
+        dy = dy.reshape(len(rows), -1).contiguous()
+        by_x, by_weight = ctx.needs_input_grad
+        dx = _onednn(dy, weight.t()).view(ctx.shape) if by_x else None
+        return dx, torch.mm(dy.t(), rows) if by_weight else None
+
+
+def _onednn(rows: Tensor, weight: Tensor) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(rows, weight, None, "none", [], "")
+
+
+def _many(x: Tensor, weight: Tensor) -> bool:
+    """Whether oneDNN is the faster one under gradients: it uses wider vectors than MKL does on some CPUs."""
+    return (
+        x.is_cpu
+        and x.numel() >= MANY
+        and weight.numel() >= LARGE
+        and x.dtype == weight.dtype == torch.float32
+        and type(weight.data) is type(x.data) is Tensor
+        and torch.backends.mkldnn.is_available()
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
     )
