@@ -1,6 +1,5 @@
 """YAML is read strictly, safely and within bounds."""
 
-
 import pytest
 from bakeoff.errors import RecipeError
 from bakeoff.recipe.reading import MAX_BYTES, parse_value, read

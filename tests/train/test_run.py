@@ -95,7 +95,11 @@ def test_a_package_that_is_missing_is_named_with_its_version(run):
         ("meta.json", lambda path: path.write_text("{"), "meta.json is damaged"),
         ("meta.json", lambda path: path.unlink(), "meta.json is not there"),
         ("model.pt", lambda path: os.truncate(path, 1000), "model.pt is damaged: cut short"),
-        ("model.pt", lambda path: torch.save({"odd": torch.zeros(1)}, path), "model.pt is damaged: it is not what the run has written"),
+        (
+            "model.pt",
+            lambda path: torch.save({"odd": torch.zeros(1)}, path),
+            "model.pt is damaged: it is not what the run has written",
+        ),
         ("tokenizer/tokenizer.json", lambda path: path.unlink(), "tokenizer is damaged"),
         ("summary.json", lambda path: path.write_text("["), "summary.json is damaged"),
     ],
