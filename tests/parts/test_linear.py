@@ -46,3 +46,18 @@ def test_many_rows_give_the_product_and_its_gradients(bias: bool) -> None:
     layer.weight.requires_grad_(False)
     (alone,) = torch.autograd.grad(layer(x).sum(), x)
     torch.testing.assert_close(alone, layer.weight.sum(0).expand_as(x), rtol=1e-5, atol=1e-4)
+
+
+def test_many_rows_are_differentiated_twice() -> None:
+    torch.manual_seed(0)
+    layer = Linear(256, 192)
+    nn.init.normal_(layer.weight, std=1 / 16)
+    x, v = torch.randn(2, 200, 256, requires_grad=True), torch.randn(2, 200, 256)
+
+    def curvature(y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        (slope,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+        return torch.autograd.grad((slope * v).sum(), [x, layer.weight])
+
+    ours, theirs = curvature(layer(x)), curvature(nn.functional.linear(x, layer.weight))
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-4 * float(other.abs().max()))

@@ -69,23 +69,15 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        rows = x.reshape(-1, x.shape[-1]).contiguous()
-        ctx.save_for_backward(rows, weight)
-        ctx.shape = x.shape
-        return _onednn(rows, weight).view(*x.shape[:-1], -1)
+        ctx.save_for_backward(x, weight)
+        return torch.ops.mkldnn._linear_pointwise(x.contiguous(), weight, None, "none", [], "")
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        rows, weight = ctx.saved_tensors
-        dy = dy.reshape(len(rows), -1).contiguous()
+        x, weight = ctx.saved_tensors
         by_x, by_weight = ctx.needs_input_grad
-        dx = _onednn(dy, weight.t()).view(ctx.shape) if by_x else None
-        return dx, torch.mm(dy.t(), rows) if by_weight else None
-
-
-def _onednn(rows: Tensor, weight: Tensor) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(rows, weight, None, "none", [], "")
+        dx = _Product.apply(dy, weight.t()) if by_x else None
+        return dx, torch.mm(dy.flatten(0, -2).t(), x.flatten(0, -2)) if by_weight else None
 
 
 def _many(x: Tensor, weight: Tensor) -> bool:
