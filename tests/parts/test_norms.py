@@ -71,6 +71,13 @@ def test_zero_centred_rms_norm_is_gemmas():
 
 
 @pytest.mark.parametrize("make", NORMS.values(), ids=NORMS)
+def test_norms_are_differentiated_twice(make):
+    norm = filled(make).double()
+    x = torch.randn(2, 3, 24, dtype=torch.float64, requires_grad=True)
+    torch.autograd.gradgradcheck(lambda x, *_: norm(x), (x, *norm.parameters()))
+
+
+@pytest.mark.parametrize("make", NORMS.values(), ids=NORMS)
 @pytest.mark.parametrize("autocast", [False, True])
 def test_low_precision_comes_back_and_is_float32_inside(make, autocast):
     norm = filled(make)

@@ -40,12 +40,15 @@ class _RMSNorm(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         inverse = _inverse_rms(x, eps)
         ctx.save_for_backward(x, gain, inverse)
+        ctx.eps = eps
         return (x * inverse).mul_(gain)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None]:
         x, gain, inverse = ctx.saved_tensors
+        if torch.is_grad_enabled():  # to be differentiated again
+            plain = F.rms_norm(x, gain.shape, gain, ctx.eps)
+            return *torch.autograd.grad(plain, (x, gain), dy, create_graph=True), None
         n = x * inverse
         each = n * dy  # (..., D)
         d_gain = each.flatten(0, -2).sum(0)

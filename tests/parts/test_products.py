@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from bakeoff.parts.linear import Linear, product_of_few
+from bakeoff.parts.linear import Linear
+from bakeoff.parts.products import product_of_few
 from torch import nn
 
 
