@@ -44,7 +44,7 @@ class _RMSNorm(torch.autograd.Function):
         return (x * inverse).mul_(gain)
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, gain, inverse = ctx.saved_tensors
         if torch.is_grad_enabled():  # to be differentiated again
             plain = F.rms_norm(x, gain.shape, gain, ctx.eps)
