@@ -13,7 +13,6 @@ def test_few_rows_give_the_product(shape: tuple[int, ...], dtype: torch.dtype) -
     torch.manual_seed(0)
     x, weight = torch.randn(*shape, 48, dtype=dtype), torch.randn(96, 48, dtype=dtype)
     torch.testing.assert_close(product_of_few(x, weight), x @ weight.t())
-    assert product_of_few(x, weight).is_contiguous()
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -34,12 +34,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def product_of_few(x: Tensor, weight: Tensor) -> Tensor:
     """`x W^T` with W on the left, which reads W up to twice as fast when a CPU multiplies few rows, as in decoding.
 
-    A single row is multiplied twice over, as the library's product with a vector is the slower one.
+    A single row is multiplied twice over, as the library's product with a vector is the slower one; the result is then
+    every other number of what was computed.
     """
     *shape, width = x.shape
     rows = x.reshape(-1, width)
     if rows.shape[0] == 1:
-        return torch.mm(weight, torch.cat((rows, rows)).t())[:, 0].contiguous().view(*shape, -1)
+        return torch.mm(weight, torch.cat((rows, rows)).t()).t()[:1].view(*shape, -1)
     return torch.mm(weight, rows.contiguous().t()).t().contiguous().view(*shape, -1)
 
 
