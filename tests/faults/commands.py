@@ -77,8 +77,11 @@ class Commands:
 
 
 def _serve(pipe: Any) -> None:
+    from multiprocessing import forkserver
+
     import torch
 
+    forkserver._forkserver.__init__()  # that of the process it was forked from is not its own child
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (ROOM, ROOM))
     os.environ["COLUMNS"] = "200"
