@@ -101,11 +101,15 @@ class Sequence:
         return new if self.past is None else self.past.with_new(new)
 
     def _count(self) -> Tensor:
+        past, device = self.past, self.tokens.device
+        if self.real is None and (past is None or not past.ragged):  # all rows hold equally many
+            held = 0 if past is None else past.longest
+            return torch.arange(held, held + self.length, device=device)[None]
         if self.real is None:
-            index = torch.arange(self.length, device=self.tokens.device)[None]
+            index = torch.arange(self.length, device=device)[None]
         else:
             index = (self.real.long().cumsum(1) - 1).clamp_min(0)
-        return index if self.past is None else index + self.past.length[:, None]
+        return index if past is None else index + past.length[:, None]
 
     def _starts(self) -> Tensor | None:
         if self.documents is None:

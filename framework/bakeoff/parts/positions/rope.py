@@ -28,16 +28,16 @@ class RotaryTable(Need):
 
     def frequencies(self, device: torch.device | None = None) -> Tensor:
         """Radians a token of pair i, `base^(-2i / width)`, (width / 2,), float32."""
-        exponents = torch.arange(0, self.width, 2, device=device).float() / self.width
+        exponents = torch.arange(0, self.width, 2, dtype=torch.float32, device=device) / self.width
         return 1.0 / self.base**exponents
 
     def derive(self, sequence: Sequence) -> tuple[Tensor, Tensor]:
         """From `sequence.positions`."""
-        angles = sequence.positions[:, :, None, None].float() * self.frequencies(sequence.tokens.device)
-        cos, sin = angles.cos(), angles.sin()
-        if self.interleaved:
-            return torch.stack([cos, cos], -1).flatten(-2), torch.stack([-sin, sin], -1).flatten(-2)
-        return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
+        frequencies = self.frequencies(sequence.tokens.device)
+        both = (-frequencies, frequencies)  # the cosine of a negative angle is that of the positive one
+        turned = torch.stack(both, -1).flatten() if self.interleaved else torch.cat(both)
+        angles = sequence.positions[:, :, None, None] * turned
+        return angles.cos(), angles.sin()
 
 
 class RoPE(PositionalEncoding):
