@@ -31,10 +31,6 @@ class Candidate(ABC):
         """The fastest AdamW that there is."""
         return torch.optim.AdamW(self.model.parameters(), lr=1e-4, weight_decay=0.1, fused=True)
 
-    def generate(self, prompts: Tensor, new: int) -> Tensor:
-        """`new` ids, greedily, for (B, T) ids: (B, new)."""
-        raise NotImplementedError
-
     def mean_nats(self, logits: Tensor, tokens: Tensor) -> Tensor:
         """Over flat logits, the form that torch computes fastest."""
         return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
@@ -90,6 +86,7 @@ class Ours(Candidate):
         return build_optimizer(self.make_optimizer, self.model)
 
     def generate(self, prompts: Tensor, new: int) -> Tensor:
+        """`new` ids, greedily, for (B, T) ids: (B, new)."""
         from bakeoff.model.generate import complete
 
         done = complete(self.model, self.tokenizer, prompts.tolist(), max_new_tokens=new, end=[])

@@ -10,6 +10,7 @@ import resource
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import UserError
@@ -111,3 +112,12 @@ def _outcome(words: list[str], then: Callable[[], Any] | None) -> Outcome:
             code = 1
             traceback.print_exc()
     return Outcome(code, out.getvalue(), err.getvalue(), found)
+
+
+def texts(folder: Path, lines: int) -> Path:
+    """A new folder of eight texts."""
+    folder.mkdir()
+    for i in range(8):
+        told = [f"In year {1800 + i * j} item {j} of {i} was lost." for j in range(lines)]
+        (folder / f"{i}.txt").write_text("\n".join(told))
+    return folder

@@ -10,7 +10,7 @@ from bakeoff.recipe import recipe
 from bakeoff.train import fit
 
 from ..compare.conftest import tiny_comparison
-from .commands import Commands
+from .commands import Commands, texts
 
 #: Parts of what is written in all, at which the disk is full.
 FULL = [0.0, 0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97]
@@ -19,12 +19,7 @@ PAGE = 4096
 
 @pytest.fixture
 def words(tmp_path):
-    folder = tmp_path / "words"
-    folder.mkdir()
-    for i in range(8):
-        lines = [f"In year {1800 + i * j} item {j} of {i} was lost." for j in range(400)]
-        (folder / f"{i}.txt").write_text("\n".join(lines))
-    return folder
+    return texts(tmp_path / "words", lines=400)
 
 
 @pytest.fixture

@@ -8,16 +8,12 @@ import pytest
 import yaml
 
 from ..compare.conftest import tiny_comparison
+from .commands import texts
 
 
 @pytest.fixture
 def words(tmp_path):
-    folder = tmp_path / "words"
-    folder.mkdir()
-    for i in range(8):
-        lines = [f"In year {1800 + i * j} item {j} of {i} was lost." for j in range(60)]
-        (folder / f"{i}.txt").write_text("\n".join(lines))
-    return folder
+    return texts(tmp_path / "words", lines=60)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from bakeoff.errors import UserError
 
@@ -21,11 +21,17 @@ PIECE = 2**20
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that a reader, or a crash, sees all of it or none; `UserError` if the disk takes no more."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with replacing(path, path.with_name(f"{path.name}.{os.getpid()}.tmp"), len(content)) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, partial: Path, size: int | None = None) -> Iterator[BinaryIO]:
+    """`partial`, open to be written; then forced to disk and put in the place of `path`, or removed if that fails."""
     try:
-        with writing(path, len(content)):
+        with writing(path, size):
             with open(partial, "wb") as file:
-                file.write(content)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, path)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import UserError
 from bakeoff.interfaces.converter import Converter
-from bakeoff.parts.files import file_hash, sync_folder, write_sealed
+from bakeoff.parts.files import file_hash, replacing, sync_folder, write_sealed, writing
 from bakeoff.recipe import Recipe
 from bakeoff.train.folder import RunFolder
 from bakeoff.train.records import meta_of, recorded, write_recipe, write_summary
@@ -62,6 +61,7 @@ def export_weights(run: Run, folder: Path | str) -> Path:
 
     A weight that the model shares, such as a tied embedding, is written once.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     seen: set[int] = set()
@@ -71,15 +71,16 @@ def export_weights(run: Run, folder: Path | str) -> Path:
             weights[name] = tensor
         seen.add(tensor.data_ptr())
     path = Path(folder) / FILE
-    partial = path.with_name(f"{path.name}.tmp")
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(weights, partial, metadata={"format": "pt"})
-        os.replace(partial, path)
+    size = sum(tensor.nbytes for tensor in weights.values())
+    with replacing(path, path.with_name(f"{path.name}.tmp"), size) as file:
+        try:
+            save_file(weights, file.name, metadata={"format": "pt"})
+        except SafetensorError as error:  # hides that of the file
+            raise OSError(str(error)) from error
+    with writing(path):
         sync_folder(path.parent)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
     return path
 
 

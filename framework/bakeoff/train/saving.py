@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import zipfile
 from collections.abc import Mapping
@@ -13,7 +11,7 @@ from typing import Any, BinaryIO
 import torch
 
 from bakeoff.errors import UserError
-from bakeoff.parts.files import sync_folder, writing
+from bakeoff.parts.files import replacing, sync_folder, writing
 
 #: Key under which a checkpoint holds the id of its run.
 RUN = "run"
@@ -22,19 +20,10 @@ _NAME = re.compile(r"step-(\d+)\.ckpt")
 
 def save_whole(content: Any, path: Path) -> None:
     """`torch.save` such that a reader, or a crash, sees all of the file or none of it."""
-    partial = path.with_name(f"{path.name}.tmp")
-    try:
-        with writing(path, _size(content)):
-            with open(partial, "wb") as file:
-                _save(content, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-            sync_folder(path.parent)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise
+    with replacing(path, path.with_name(f"{path.name}.tmp"), _size(content)) as file:
+        _save(content, file)
+    with writing(path):
+        sync_folder(path.parent)
 
 
 def _save(content: Any, file: BinaryIO) -> None:
