@@ -8,6 +8,7 @@ import torch
 from bakeoff.cli.main import main
 from bakeoff.errors import UserError
 from bakeoff.train import export_weights, import_weights, load_run
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -156,3 +157,16 @@ def test_a_recipe_without_a_converter_is_refused(published, tmp_path):
     folder, _ = published
     with pytest.raises(UserError, match="converter"):
         import_weights(recipe(folder, converter=None), folder, tmp_path / "run")
+
+
+def test_an_export_that_is_refused_names_the_file_and_leaves_none(published, tmp_path, monkeypatch):
+    folder, _ = published
+    run = import_weights(recipe(folder), folder, tmp_path / "run")
+
+    def full(*_, **__):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(UserError, match=r"cannot write .*model\.safetensors: I/O error: No space left"):
+        export_weights(run, tmp_path / "back")
+    assert list((tmp_path / "back").iterdir()) == []
