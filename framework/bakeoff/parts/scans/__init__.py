@@ -1,0 +1,1 @@
+"""Recurrences along the sequence that several mixers share, as functions of tensors."""

@@ -1,0 +1,3 @@
+"""Griffin's recurrent mixer."""
+
+BAKEOFF_API = 1
