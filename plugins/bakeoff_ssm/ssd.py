@@ -11,10 +11,9 @@ state carries what is older (Dao and Gu, 2024, arXiv:2405.21060). Padding is a t
 from __future__ import annotations
 
 import torch
+from bakeoff.parts.scans.scalar_decay import Chunked
 from torch import Tensor
 from torch.nn import functional as F
-
-from bakeoff_ssm.chunked import Chunked
 
 
 def ssd(
