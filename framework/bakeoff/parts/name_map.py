@@ -25,6 +25,7 @@ class Weights:
     transposed : theirs holds matrices as (in, out).
     groups : theirs is `groups` runs of rows, one after another, each with a share of the rows of every one of ours.
     squeeze : theirs has one more dimension, of length 1, at this place.
+    where : the line speaks only of layers in which ours has this weight or module, for stacks of several kinds.
     """
 
     theirs: str
@@ -32,6 +33,7 @@ class Weights:
     transposed: bool = False
     groups: int = 1
     squeeze: int | None = None
+    where: str | None = None
 
 
 @dataclass(frozen=True)
@@ -73,18 +75,26 @@ class NameMap(Converter):
 
     Parameters
     ----------
-    weights : lines `{theirs: NAME, ours: NAME or several, transposed, groups, squeeze}` (see `Weights`), each under a
-        name of its own, so that a recipe can change one line of what it extends. `*` in a name is a layer's number.
-        Each of our weights stands in one line.
+    weights : lines `{theirs: NAME, ours: NAME or several, transposed, groups, squeeze, where}` (see `Weights`), each
+        under a name of its own, so that a recipe can change one line of what it extends. `*` in a name is a layer's
+        number. Each of our weights stands in one line.
     ignored : names of theirs, with `*`, that hold nothing learnt, such as masks and rotary frequencies.
+    again : modules of theirs that share weights: the one that `weights` speaks of, and those that hold the same again
+        (a block that several layers share).
 
     A weight that the model shares (a tied embedding) may be given once, or several times with equal values.
     """
 
-    def __init__(self, *, weights: dict[str, Weights], ignored: list[str] | None = None):
-        self.weights, self.ignored = weights, ignored or []
+    def __init__(
+        self,
+        *,
+        weights: dict[str, Weights],
+        ignored: list[str] | None = None,
+        again: dict[str, list[str]] | None = None,
+    ):
+        self.weights, self.ignored, self.again = weights, ignored or [], again or {}
         for line in weights.values():
-            named = [line.theirs, *_several(line.ours)]
+            named = [line.theirs, *_several(line.ours), *([] if line.where is None else [line.where])]
             if len({name.count("*") for name in named}) > 1 or line.theirs.count("*") > 1:
                 raise UserError(f"name_map: {' and '.join(named)} must hold `*` once each, or not at all")
             if line.groups < 1:
@@ -92,24 +102,30 @@ class NameMap(Converter):
 
     @classmethod
     def examples(cls) -> list[dict[str, Any]]:
-        """A decoder of attention and an MLP, with a matrix of stacked rows and transposed ones."""
+        """A decoder of attention and an MLP, with stacked and transposed matrices, and a norm held twice."""
         block = "backbone.blocks.*"
         projections = [f"{block}.mixer.{name}" for name in ("query", "key", "value")]
         weights = {
             "embed": {"theirs": "wte", "ours": "backbone.embed"},
             "mixer_norm": {"theirs": "h.*.ln_1", "ours": f"{block}.mixer_norm"},
             "projections": {"theirs": "h.*.attn.qkv", "ours": projections, "groups": 4},
-            "output": {"theirs": "h.*.attn.out", "ours": f"{block}.mixer.output", "transposed": True},
+            "output": {
+                "theirs": "h.*.attn.out",
+                "ours": f"{block}.mixer.output",
+                "transposed": True,
+                "where": f"{block}.mixer.query",
+            },
             "feed_forward_norm": {"theirs": "h.*.ln_2", "ours": f"{block}.feed_forward_norm"},
             "feed_forward": {"theirs": "h.*.mlp", "ours": f"{block}.feed_forward"},
             "norm": {"theirs": "ln_f", "ours": "backbone.norm"},
             "head": {"theirs": "lm_head", "ours": "head.projection"},
         }
-        return [{"weights": weights, "ignored": ["h.*.attn.mask"]}]
+        return [{"weights": weights, "ignored": ["h.*.attn.mask"], "again": {"ln_f": ["final_norm"]}}]
 
     def to_ours(self, theirs: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
         """See `Converter`; the tensors are views of theirs where the layout allows."""
         ours = model.state_dict(keep_vars=True)
+        theirs = self._once(theirs)
         pairs = {pair.theirs: pair for pair in self._pairs(ours)}
         left_over = [name for name in theirs if name not in pairs and not _matches(name, self.ignored)]
         shapes = {name: tensor.shape for name, tensor in ours.items()}
@@ -126,7 +142,27 @@ class NameMap(Converter):
     def to_theirs(self, model: nn.Module) -> dict[str, Tensor]:
         """See `Converter`; a weight that the model shares stands under each of its names, in the same memory."""
         ours = {name: tensor.detach() for name, tensor in model.state_dict().items()}
-        return {pair.theirs: pair.put_together(ours).contiguous() for pair in self._pairs(ours)}
+        theirs = {pair.theirs: pair.put_together(ours).contiguous() for pair in self._pairs(ours)}
+        for name in list(theirs):
+            theirs |= dict.fromkeys(self._others(name), theirs[name])
+        return theirs
+
+    def _others(self, name: str) -> list[str]:
+        """The names under which theirs holds the weight of this name again."""
+        held = [module for module in self.again if name.startswith(f"{module}.")]
+        return [other + name.removeprefix(module) for module in held for other in self.again[module]]
+
+    def _once(self, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Theirs without what they hold again; raises `UserError` where that is not the same."""
+        first = {other: module for module, others in self.again.items() for other in others}
+        once: dict[str, Tensor] = {}
+        for name, tensor in theirs.items():
+            module = next((module for module in first if name.startswith(f"{module}.")), None)
+            kept = name if module is None else first[module] + name.removeprefix(module)
+            if kept in once and not torch.equal(once[kept], tensor):
+                raise UserError(f"{name} and {kept} should hold the same, but differ")
+            once[kept] = tensor
+        return once
 
     def _pairs(self, ours: Mapping[str, Tensor]) -> list[_Pair]:
         """The map written out for a model; raises `UserError` for weights of ours in no line or in two."""
@@ -146,10 +182,16 @@ def _written_out(line: Weights, ours: Mapping[str, Tensor]) -> Iterator[_Pair]:
         if match is None:
             continue
         layer, tail = (match[1], match[2]) if "*" in first else ("", match[1])
+        if line.where is not None and not _has(ours, line.where.replace("*", layer)):
+            continue
         names = tuple(given.replace("*", layer) + tail for given in (first, *others))
         unknown = [given for given in names if given not in ours]
         _refuse(unknown, f"of ours, which {line.theirs} is to hold, are not in the model")
         yield _Pair(line.theirs.replace("*", layer) + tail, names, line)
+
+
+def _has(ours: Iterable[str], module: str) -> bool:
+    return any(name == module or name.startswith(f"{module}.") for name in ours)
 
 
 def _shared(ours: Mapping[str, Tensor], found: dict[str, Tensor]) -> dict[str, Tensor]:
