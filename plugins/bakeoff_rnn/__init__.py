@@ -1,7 +1,8 @@
 """Recurrent networks as mixers."""
 
 from bakeoff_rnn.lstm import LSTM
+from bakeoff_rnn.multiplicative_lstm import MultiplicativeLSTM
 
 BAKEOFF_API = 1
 
-__all__ = ["LSTM"]
+__all__ = ["LSTM", "MultiplicativeLSTM"]
