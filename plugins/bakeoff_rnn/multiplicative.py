@@ -2,8 +2,8 @@
 
 All take the input's part of the factors, `factor` (B, T, W), and of the gates, `gates` (B, T, 4W) in the order o, i, f,
 g; the weights `by_h` (W, W) and `by_m` (4W, W); `h` and `c` (B, W) before the first token; `starts` and `real` (B, T)
-or None. They return `y` (B, T, W) with `h` and `c` after the last real token. A start forgets h and c; padding leaves them
-as they are and gets an arbitrary output.
+or None. They return `y` (B, T, W) with `h` and `c` after the last real token. A start forgets h and c; padding leaves
+them as they are and gets an arbitrary output.
 
     m_t = factor_t * (by_h h_(t-1))         o, i, f, g = gates_t + by_m m_t
     c_t = sigmoid(f) c_(t-1) + sigmoid(i) tanh(g)       h_t = sigmoid(o) tanh(c_t)
