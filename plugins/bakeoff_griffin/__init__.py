@@ -1,3 +1,7 @@
-"""Griffin's recurrent mixer."""
+"""Gated linear recurrences beside local attention."""
+
+from bakeoff_griffin.rg_lru import RGLRU
 
 BAKEOFF_API = 1
+
+__all__ = ["RGLRU"]

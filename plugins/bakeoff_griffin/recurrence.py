@@ -1,0 +1,98 @@
+"""The real-gated linear recurrence of Griffin, over a sequence and for one token.
+
+All forms take x (B, T, W), the gates r and i before their sigmoids, `rate` (W,) >= 0, and `first`, True at the first
+token of a document, (B or 1, T), or None where the call has none. They compute, channel by channel,
+
+    log a_t = -rate sigmoid(r_t)        m_t = sqrt(1 - a_t^2)        h_t = a_t h_(t-1) + m_t sigmoid(i_t) x_t
+
+with a = 0 and m = 1 at a first token. The derivative of the square root is cut at 1000, so that the gradient stays
+finite as a nears 1 (De et al., 2024, arXiv:2402.19427). A token with r = -inf leaves the state as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from bakeoff.parts.scans.elementwise import before, recur, recur_backward
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+#: The largest derivative of sqrt(1 - a^2) by its argument.
+_STEEPEST = 1000.0
+
+
+def rg_lru(
+    x: Tensor, r: Tensor, i: Tensor, rate: Tensor, *, first: Tensor | None = None, state: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """`(h, state)` by a scan; `state` (B, W) is h before the first token, None: zero, and no state is returned."""
+    h, after = _Recurrence.apply(x, r, i, rate, first, state)
+    return h, None if state is None else after
+
+
+def rg_lru_step(
+    x: Tensor, r: Tensor, i: Tensor, rate: Tensor, state: Tensor, first: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """What `rg_lru` computes for one token, T = 1."""
+    log_a = r.sigmoid() * -rate
+    a, m = log_a.exp(), multiplier(log_a)
+    if first is not None:
+        a, m = a.masked_fill(first[:, :, None], 0.0), m.masked_fill(first[:, :, None], 1.0)
+    h = torch.addcmul(m * i.sigmoid() * x, a, state[:, None])
+    return h, h[:, 0]
+
+
+def rg_lru_naive(
+    x: Tensor, r: Tensor, i: Tensor, rate: Tensor, *, first: Tensor | None = None, state: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """What `rg_lru` computes, one token after the other."""
+    held = torch.zeros_like(x[:, 0]) if state is None else state
+    rows = []
+    for t in range(x.shape[1]):
+        here = slice(t, t + 1)
+        given = (x[:, here], r[:, here], i[:, here], rate, held)
+        y, held = rg_lru_step(*given, None if first is None else first[:, here])
+        rows.append(y)
+    return torch.cat(rows, 1), None if state is None else held
+
+
+def multiplier(log_a: Tensor) -> Tensor:
+    """`sqrt(1 - a^2)`, exact for a near 1, with its derivative cut."""
+    squared = -torch.expm1(2 * log_a)
+    root = squared.detach().sqrt()
+    return root + (squared - squared.detach()) / (2 * root).clamp_min(1 / _STEEPEST)
+
+
+class _Recurrence(torch.autograd.Function):
+    """Gates, scan, and the gradient of both, in few passes over memory."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, r: Tensor, i: Tensor, rate: Tensor, first: Tensor | None, state: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        r, i = r.sigmoid(), i.sigmoid()
+        a = (r * -rate).exp_()
+        m = (r * (-2 * rate)).expm1_().neg_().sqrt_()
+        if first is not None:
+            a.masked_fill_(first[:, :, None], 0.0)
+            m.masked_fill_(first[:, :, None], 1.0)
+        h = recur(a, (m * i).mul_(x), state)
+        ctx.save_for_backward(x, r, i, rate, a, m, h, state)
+        ctx.set_materialize_grads(False)
+        return h, h[:, -1].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dh: Tensor | None, dafter: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, r, i, rate, a, m, h, state = ctx.saved_tensors
+        db = recur_backward(a, torch.zeros_like(h) if dh is None else dh, dafter)
+        dstate = None if state is None else a[:, 0] * db[:, 0]
+        gated = db * i
+        dx = gated * m
+        di = torch.ops.aten.sigmoid_backward((db * m).mul_(x), i)
+        dm = gated.mul_(x)  # a = 0 at a first token, so that nothing below passes there
+        steep = dm.mul_(a).div_(m.clamp_min(0.5 / _STEEPEST))
+        dlog_a = before(h, state).mul_(db).sub_(steep).mul_(a)
+        drate = -(dlog_a * r).sum((0, 1))
+        dr = torch.ops.aten.sigmoid_backward(dlog_a.mul_(-rate), r)
+        return dx, dr, di, drate, None, dstate
