@@ -37,7 +37,7 @@ class Family:
 
 
 def _implementation(config: Any) -> str | None:
-    return None if config.model_type == "mamba2" else "eager"
+    return None if config.model_type in ("mamba", "mamba2") else "eager"
 
 
 def _rope(base: float, **more: Any) -> dict[str, Any]:
@@ -70,6 +70,10 @@ def _gpt2(d: int, layers: int, heads: int) -> dict[str, Any]:
 def _llama(d: int, layers: int, heads: int, width: int, **more: Any) -> dict[str, Any]:
     shape = {"hidden_size": d, "num_hidden_layers": layers, "num_attention_heads": heads, "intermediate_size": width}
     return {**shape, "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "vocab_size": 32000, **more}
+
+
+def _mamba(d: int, layers: int) -> dict[str, Any]:
+    return {"hidden_size": d, "num_hidden_layers": layers, "vocab_size": 50280, "tie_word_embeddings": True}
 
 
 def _mamba2(d: int, layers: int) -> dict[str, Any]:
@@ -173,6 +177,31 @@ FAMILIES = {
             },
             {f"{_MIXER}.head_width": 16, f"{_MIXER}.state_size": 8, f"{_MIXER}.chunk": 4},
         ),
+        Family(
+            "recurrentgemma_2b",
+            transformers.RecurrentGemmaConfig,
+            {"intermediate_size": 15360, "num_key_value_heads": 1},
+            {**_LLAMA, "intermediate_size": 2 * 48, "attention_window_size": WINDOW},
+            {
+                **_WIDTH,
+                "model.blocks.attention.mixer.n_heads": 4,
+                "model.blocks.attention.mixer.window": WINDOW,
+                "model.embedding_scale": 5.65625,  # sqrt(D) in bfloat16
+            },
+        ),
+        Family(
+            "mamba_130m",
+            transformers.MambaConfig,
+            _mamba(768, 24),
+            {
+                "hidden_size": D,
+                "num_hidden_layers": LAYERS,
+                "vocab_size": V,
+                "pad_token_id": 0,
+                "bos_token_id": 0,
+                "eos_token_id": 0,
+            },
+        ),
     ]
 }
 
@@ -189,4 +218,8 @@ SIZES = {
     "mamba2_780m": ("mamba2_130m", _mamba2(1536, 48)),
     "mamba2_1_3b": ("mamba2_130m", _mamba2(2048, 48)),
     "mamba2_2_7b": ("mamba2_130m", _mamba2(2560, 64)),
+    "mamba_370m": ("mamba_130m", _mamba(1024, 48)),
+    "mamba_790m": ("mamba_130m", _mamba(1536, 48)),
+    "mamba_1_4b": ("mamba_130m", _mamba(2048, 48)),
+    "mamba_2_8b": ("mamba_130m", _mamba(2560, 64)),
 }
