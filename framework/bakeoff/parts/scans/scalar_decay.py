@@ -1,199 +1,128 @@
-"""The chunked form of state-space duality and its gradient, in matrix products over all chunks at once.
+"""Linear recurrences whose state is a matrix that decays by one number a head: by chunks, and token by token.
 
-Letters: B batch, n chunks, Q tokens of a chunk, H heads of width P in G groups of R, N state size. Of each chunk,
-with `l_t` the log decays summed up to t inside t's document:
+All forms compute, for each head with values of width P, keys of width N and a state (P, N):
 
-    Y = (L * C K^T) U + e * (C S^T) + D X       L_ij = exp(l_i - l_j), i >= j       e_i = exp(l_i)
-    S' = k S + (w * U)^T K                      w_j = exp(l_Q - l_j)                k = exp(l_Q)
+    S_t = exp(log_a_t) S_(t-1) + v_t k_t^T        y_t = S_t q_t
 
-where K stands for B of the paper, U = dt X, S is the state that enters the chunk and S' the one that leaves it. An
-entry of L, e, w or k that would join two documents is 0.
+Without decay this is linear attention (Katharopoulos et al., 2020, arXiv:2006.16236), with a constant one retention
+(Sun et al., 2023, arXiv:2307.08621), with one for each token state-space duality (Dao and Gu, 2024, arXiv:2405.21060).
+A token with log_a = 0 and v = 0 or k = 0 leaves the state as it is.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from bakeoff.parts.scans.scalar_decay_chunks import Chunked, FeatureMap
 
 
-class Decays(NamedTuple):
-    """What passes from one place to another.
+def scalar_decay(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_a: Tensor | None = None,
+    *,
+    write: Tensor | None = None,
+    skip: Tensor | None = None,
+    feature_map: FeatureMap | None = None,
+    chunk: int = 64,
+    state: Tensor | None = None,
+    segments: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """`(y, state)` of `q` and `k` (B, T, G, N) and `v` (B, T, H, P), by chunks; y is (B, T, H, P).
 
-    `inner` L (B, n, H, Q, Q); `reach` e and `left` w (B, n, Q, H); `keep` k (B, n, H); and `seen` (Q, Q) or
-    (B, n, 1, Q, Q), 1 where a token and another, not later one are of the same document.
+    H is a multiple of G: H / G heads share queries and keys. `log_a` <= 0 is (B, T, H), or (H,) for all tokens; None:
+    nothing decays. `state` (B, H, P, N) precedes the call; None: there is nothing before, and no state is returned.
+    `segments` (B, T) counts the documents that began in it: the state of one does not reach the next.
+
+    With `write` (B, T, H) and `skip` (H,), `write_t v_t` is written instead of v_t, and y_t is `S_t q_t + skip v_t`.
+    With `feature_map`, its features of queries and keys take their place; they are formed for what passes from chunk to
+    chunk only. Chunks have `chunk` tokens at most.
     """
-
-    inner: Tensor
-    reach: Tensor
-    left: Tensor
-    keep: Tensor
-    seen: Tensor
-
-
-def decays(log_a: Tensor, segments: Tensor | None) -> Decays:
-    """All decays of `log_a` (B, n, Q, H), exact to its precision however strong they are."""
-    Q = log_a.shape[2]
-    seen = torch.ones(Q, Q, dtype=torch.bool, device=log_a.device).tril()
+    B, T, H = v.shape[:3]
+    if T == 0:
+        return v, state
+    n = -(-T // chunk)
+    Q = -(-T // n)  # the chunks share what is missing to a whole number
+    if log_a is not None and log_a.ndim == 1:
+        log_a = log_a.expand(B if log_a.requires_grad else 1, T, H)
+    given = [_split(t, n, Q) for t in (v, write, log_a, k, q)]
     if segments is not None:
-        seen = seen & (segments[..., :, None] == segments[..., None, :])
-    seen = seen.to(log_a.dtype)
-    total = seen.double() @ log_a.double()  # sums are differenced below, so they are kept wider
-    reach, left = (t.exp().to(log_a.dtype) for t in (total, total[:, :, -1:] - total))
+        segments = _split(segments, n, Q, mode="replicate")
+    alone = q.shape[2] == H > 1 and skip is None
+    if alone:  # heads that share nothing are rows of the batch, whose tokens then lie side by side
+        given = [None if t is None else _fold(t.expand(B, *t.shape[1:]), H) for t in given]
+        segments = None if segments is None else segments.repeat_interleave(H, 0)
+        state = None if state is None else state.flatten(0, 1)[:, None]
+    y, after = Chunked.apply(*given, skip, state, segments, feature_map)
+    if alone:
+        y = y.view(B, H, n, Q, -1).permute(0, 2, 3, 1, 4)
+        after = None if after is None else after.view(B, H, *after.shape[2:])
+    return y.flatten(1, 2)[:, :T], after
+
+
+def _split(t: Tensor | None, n: int, Q: int, mode: str = "constant") -> Tensor | None:
+    """(B, T, ...) -> (B, n, Q, ...), filled up with zeros or by the last token."""
+    if t is None:
+        return None
+    padding = n * Q - t.shape[1]
+    if padding and mode == "replicate":
+        t = torch.cat([t, t[:, -1:].expand(-1, padding)], 1)
+    elif padding:
+        t = F.pad(t, (0, 0) * (t.ndim - 2) + (0, padding))
+    return t.unflatten(1, (n, Q))
+
+
+def _fold(t: Tensor, heads: int) -> Tensor:
+    """(B, n, Q, H, ...) -> (B H, n, Q, 1, ...)."""
+    return t.movedim(3, 1).flatten(0, 1).unsqueeze(3)
+
+
+def scalar_decay_step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_a: Tensor | None = None,
+    *,
+    state: Tensor,
+    segments: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """What `scalar_decay` computes for one token, T = 1, without `write`, `skip` and `feature_map`."""
+    groups = (k.shape[2], -1)
+    keep = None if log_a is None else log_a.exp().expand(v.shape[:3])
     if segments is not None:
-        entered = torch.nn.functional.pad(segments[:, :-1, -1], (1, 0))  # the document that the chunk continues
-        reach = torch.where((segments == entered[..., None])[..., None], reach, 0)
-        left = torch.where((segments == segments[:, :, -1:])[..., None], left, 0)
-        seen = seen[:, :, None]
-    total = total.transpose(2, 3)
-    high = total.to(log_a.dtype)
-    inner = high[..., :, None] - high[..., None, :]
-    if high.dtype != total.dtype:
-        low = (total - high).to(high.dtype)
-        inner.add_(low[..., :, None]).sub_(low[..., None, :])
-    inner.clamp_(max=0).exp_().mul_(seen)
-    return Decays(inner, reach, left, reach[:, :, -1], seen)
+        here = (segments == 0)[:, :, None].to(state.dtype)
+        keep = here if keep is None else keep * here
+    held = state if keep is None else state * keep[:, 0, :, None, None]
+    held = held.unflatten(1, groups)  # (B, G, R, P, N)
+    held = torch.addcmul(held, v[:, 0].unflatten(1, groups)[..., None], k[:, 0, :, None, None])
+    y = held.flatten(2, 3) @ q[:, 0, :, :, None]
+    return y.view_as(v), held.flatten(1, 2)
 
 
-class Chunked(torch.autograd.Function):
-    """`apply(x, dt, log_a, K, C, D, state, segments) -> (y, state)`.
-
-    `x` (B, n, Q, H, P); `dt`, `log_a` (B, n, Q, H); `K`, `C` (B, n, Q, G, N); `D` (H,); `state` (B, H, P, N) or None,
-    then the state returned is None too; `segments` (B, n, Q) or None.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x, dt, log_a, K, C, D, state, segments):  # type: ignore[no-untyped-def]
-        decay = decays(log_a, segments)
-        u = x * dt[..., None]
-        scores = _rows(C) @ _rows(K).mT  # (B, n, G, Q, Q)
-        inside = _weights(decay.inner, scores) @ u.transpose(2, 3).contiguous()
-        y = x * D[:, None]
-        y += inside.transpose(2, 3)
-        after = entering = old = None
-        if x.shape[1] > 1 or state is not None:
-            last = x.shape[1] - (state is None)  # chunks whose state somebody reads
-            leaving = _recur(_written(u, decay.left, K, last), decay.keep, state)
-            if state is None:
-                entering = leaving
-            else:
-                entering = torch.cat([state[:, None], leaving[:, :-1]], 1)
-                after = leaving[:, -1].clone()
-            old = _read(entering, decay.reach, C)
-            y[:, -old.shape[1] :] += old
-        ctx.save_for_backward(x, dt, K, C, D, scores, entering, old, *decay)
-        ctx.continued = state is not None
-        return y, after
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dy, dafter):  # type: ignore[no-untyped-def]
-        x, dt, K, C, D, scores, entering, old, *decay = ctx.saved_tensors
-        decay = Decays(*decay)
-        with torch.autocast(x.device.type, enabled=False):
-            dy = dy.contiguous()
-            u = x * dt[..., None]
-            du, dscores, dtotal = _inside_backward(u, dy, scores, decay.inner)
-            dK, dC = dscores.mT @ _rows(C), dscores @ _rows(K)
-            dstate = None
-            if entering is not None:
-                given = (u, dy, entering, old, dafter, K, C, decay, ctx.continued)
-                dstate = _between_backward(given, du, dtotal, dK, dC)
-            dlog_a = (decay.seen.mT @ dtotal[..., None])[..., 0].transpose(2, 3)
-            dx = torch.addcmul(dy * D[:, None], du, dt[..., None])
-            return dx, (du * x).sum(-1), dlog_a, _columns(dK), _columns(dC), (dy * x).sum((0, 1, 2, 4)), dstate, None
-
-
-def _rows(t: Tensor) -> Tensor:
-    """(B, n, Q, G, K) -> (B, n, G, Q, K): a matrix of tokens for each group; no copy for one group."""
-    return t.transpose(2, 3)
-
-
-def _columns(t: Tensor) -> Tensor:
-    """(B, n, G, Q, K) -> (B, n, Q, G, K)."""
-    return t.transpose(2, 3)
-
-
-def _weights(inner: Tensor, scores: Tensor) -> Tensor:
-    """`L * C K^T` (B, n, H, Q, Q)."""
-    return (inner.unflatten(2, (scores.shape[2], -1)) * scores[:, :, :, None]).flatten(2, 3)
-
-
-def _written(u: Tensor, left: Tensor, K: Tensor, last: int) -> Tensor:
-    """What each of the first `last` chunks adds to the state, (B, last, H, P, N)."""
-    v = (u[:, :last] * left[:, :last, :, :, None]).unflatten(3, (K.shape[3], -1)).flatten(4)
-    return (_rows(v).mT @ _rows(K[:, :last])).reshape(u.shape[0], last, *u.shape[3:], K.shape[-1])
-
-
-def _recur(own: Tensor, keep: Tensor, state: Tensor | None) -> Tensor:
-    """States that leave the chunks, written over what the chunks add to them."""
-    for i in range(own.shape[1]):
-        held = state if i == 0 else own[:, i - 1]
-        if held is not None:
-            own[:, i].addcmul_(held, keep[:, i, :, None, None])
-    return own
-
-
-def _read(entering: Tensor, reach: Tensor, C: Tensor) -> Tensor:
-    """What the entering states (B, m, H, P, N) of the last m chunks give, (B, m, Q, H, P)."""
-    m = entering.shape[1]
-    S = entering.unflatten(2, (C.shape[3], -1)).flatten(3, 4)  # (B, m, G, RP, N)
-    read = _columns(_rows(C[:, -m:]) @ S.mT).reshape(*reach[:, -m:].shape, -1)
-    return read * reach[:, -m:, :, :, None]
-
-
-def _inside_backward(u: Tensor, dy: Tensor, scores: Tensor, inner: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of `u` (B, n, Q, H, P), the scores (B, n, G, Q, Q), and summed log decays (B, n, H, Q)."""
-    dyh = dy.transpose(2, 3).contiguous()
-    weights = _weights(inner, scores)
-    du = (weights.mT @ dyh).transpose(2, 3).contiguous()
-    dweights = dyh @ u.transpose(2, 3).contiguous().mT
-    through = weights.mul_(dweights)
-    through.diagonal(dim1=-2, dim2=-1).zero_()  # no decay lies between a token and itself
-    dtotal = through.sum(-1) - through.sum(-2)
-    return du, dweights.mul_(inner).unflatten(2, (scores.shape[2], -1)).sum(3), dtotal
-
-
-def _between_backward(given: tuple, du: Tensor, dtotal: Tensor, dK: Tensor, dC: Tensor) -> Tensor | None:
-    """Add to the gradients what comes by way of the states; returns that of the first state."""
-    u, dy, entering, old, dafter, K, C, decay, continued = given
-    n, m, G = u.shape[1], entering.shape[1], K.shape[3]
-    last = m if continued else n - 1
-    S = entering.unflatten(2, (G, -1)).flatten(3, 4)
-    dread = (dy[:, -m:] * decay.reach[:, -m:, :, :, None]).unflatten(3, (G, -1)).flatten(4)
-    dtotal[:, -m:] += (dy[:, -m:] * old).sum(-1).transpose(2, 3)
-    dC[:, -m:] += _rows(dread) @ S
-    dS = (_rows(dread).mT @ _rows(C[:, -m:])).reshape(entering.shape)
-    dleaving, dkeep, dstate = _recur_backward(dS, dafter, entering, decay.keep, continued)
-    dtotal[:, :last, :, -1] += dkeep * decay.keep[:, :last]
-    dS = dleaving.unflatten(2, (G, -1)).flatten(3, 4)
-    v = u[:, :last] * decay.left[:, :last, :, :, None]
-    dv = _columns(_rows(K[:, :last]) @ dS.mT).reshape(v.shape)
-    dK[:, :last] += _rows(v.unflatten(3, (G, -1)).flatten(4)) @ dS
-    dleft = (v * dv).sum(-1)[:, :, :-1].transpose(2, 3)  # the last token's left is 1 whatever its decay
-    dtotal[:, :last, :, :-1] -= dleft
-    dtotal[:, :last, :, -1] += dleft.sum(-1)
-    du[:, :last].addcmul_(dv, decay.left[:, :last, :, :, None])
-    return dstate
-
-
-def _recur_backward(
-    dentering: Tensor, dafter: Tensor | None, entering: Tensor, keep: Tensor, continued: bool
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Gradients of the leaving states (B, last, H, P, N), of `keep` (B, last, H), and of the first state."""
-    m = dentering.shape[1]
-    if continued:
-        final = torch.zeros_like(dentering[:, :1]) if dafter is None else dafter[:, None]
-        dleaving = torch.cat([dentering[:, 1:], final], 1)
-    else:  # the state that enters chunk i + 1 is the one that leaves chunk i; none enters the first
-        dleaving = dentering
-    for i in range(m - 1, 0, -1):
-        dleaving[:, i - 1].addcmul_(dleaving[:, i], keep[:, i, :, None, None])
-    if continued:
-        dstate = torch.addcmul(dentering[:, 0], dleaving[:, 0], keep[:, 0, :, None, None])
-        return dleaving, (dleaving * entering).sum((-1, -2)), dstate
-    dkeep = torch.zeros_like(keep[:, :m])
-    dkeep[:, 1:] = (dleaving[:, 1:] * entering[:, :-1]).sum((-1, -2))
-    return dleaving, dkeep, None
+def scalar_decay_naive(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_a: Tensor | None = None,
+    *,
+    state: Tensor | None = None,
+    segments: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """The same for any T, one token after the other: 4 P N multiply-adds and adds a head and token."""
+    B, T, H, P = v.shape
+    q, k = (t.repeat_interleave(H // t.shape[2], 2) for t in (q, k))
+    log_a = v.new_zeros(()) if log_a is None else log_a
+    keep = log_a.exp().expand(B, T, H)
+    held = v.new_zeros(B, H, P, k.shape[-1]) if state is None else state
+    segment = torch.zeros_like(v[:, 0, 0, 0], dtype=torch.long)
+    rows = []
+    for t in range(T):
+        if segments is not None:
+            held = torch.where((segments[:, t] == segment)[:, None, None, None], held, 0)
+            segment = segments[:, t]
+        held = keep[:, t, :, None, None] * held + v[:, t, :, :, None] @ k[:, t, :, None]
+        rows.append((held @ q[:, t, ..., None])[..., 0])
+    return torch.stack(rows, 1), None if state is None else held
