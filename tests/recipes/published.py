@@ -87,6 +87,13 @@ def _mamba2(d: int, layers: int) -> dict[str, Any]:
     }
 
 
+def _zamba2(d: int, layers: int, heads: int, state: int) -> dict[str, Any]:
+    kinds = ["hybrid" if i % 6 == 5 else "linear_attention" for i in range(layers)]
+    options = {"use_shared_attention_adapter": True, "use_mem_rope": True, "num_mem_blocks": 1}
+    shape = {"hidden_size": d, "num_hidden_layers": layers, "layers_block_type": kinds, "intermediate_size": 4 * d}
+    return {**shape, "n_mamba_heads": heads, "mamba_d_state": state, **options}
+
+
 #: By name of the recipe; sizes of one family first, the family that they stand for having `small` weights to compare.
 FAMILIES = {
     family.recipe: family
@@ -200,6 +207,29 @@ FAMILIES = {
                 "pad_token_id": 0,
                 "bos_token_id": 0,
                 "eos_token_id": 0,
+            },
+        ),
+        Family(
+            "zamba2_1_2b",
+            transformers.Zamba2Config,
+            _zamba2(2048, 38, 64, 128),
+            # its class bounds dt from below in a prompt and not in decoding; the published models do neither
+            {
+                **_LLAMA,
+                **_zamba2(D, 12, 4, 8),
+                "intermediate_size": 48,
+                "adapter_rank": 3,
+                "chunk_size": 4,
+                "time_step_min": 1e-9,
+            },
+            {
+                "model.depth": 12,
+                f"{_MIXER}.state_size": 8,
+                f"{_MIXER}.head_width": 16,
+                "model.blocks.hybrid.shared_mixer.n_heads": 4,
+                "model.blocks.hybrid.shared_mixer.scale": 8**-0.5,
+                "model.blocks.hybrid.shared_feed_forward.width": 48,
+                "model.blocks.hybrid.adapter_rank": 3,
             },
         ),
     ]
