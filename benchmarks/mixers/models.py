@@ -18,6 +18,7 @@ MIXERS: dict[str, dict[str, Any]] = {
     "attention": _ATTENTION,
     "attention, window 64": {**_ATTENTION, "window": 64},
     "mamba2": {"use": "mamba2", "state_size": 64, "head_width": 64},
+    "rg_lru": {"use": "rg_lru", "n_heads": 4},
 }
 
 
@@ -116,11 +117,26 @@ def pairs(length: int) -> dict[str, dict[str, Build]]:
     """Recipes and the classes that they are converted from, both of one shape."""
     mamba2 = {"num_heads": 8, "head_dim": 64, "state_size": 64, "n_groups": 1}
     mixer = "model.blocks.layer.mixer"
+    recurrentgemma = {
+        f"{mixer}.n_heads": 4,
+        "model.blocks.attention.mixer.n_heads": 4,
+        "model.blocks.layer.feed_forward.width": HIDDEN,
+        "model.embedding_scale": WIDTH**0.5,
+        "model.tied_embedding": False,
+    }
     return {
         "mamba2": {
             "bakeoff": partial(
                 of_shipped, "mamba2_130m", {f"{mixer}.state_size": 64, "model.tied_embedding": False}, length
             ),
             "transformers": partial(of_transformers, "Mamba2", mamba2),
+        },
+        "recurrentgemma": {
+            "bakeoff": partial(of_shipped, "recurrentgemma_2b", recurrentgemma, length),
+            "transformers": partial(
+                of_transformers,
+                "RecurrentGemma",
+                {"num_attention_heads": 4, "num_key_value_heads": 1, "intermediate_size": 2 * HIDDEN},
+            ),
         },
     }
