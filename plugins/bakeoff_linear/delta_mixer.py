@@ -153,6 +153,13 @@ class DeltaMixer(SequenceMixer):
         return linear + convolution + 6 * self.n_heads * self.value_width * self.key_width * queries
 
 
+def equal_widths(d_model: int, n_heads: int) -> int:
+    """Channels of each head where the heads share `d_model`; `ValueError` if they do not."""
+    if n_heads < 1 or d_model % n_heads:
+        raise ValueError(f"n_heads is {n_heads} and d_model {d_model}; n_heads must divide d_model, or give the widths")
+    return d_model // n_heads
+
+
 def unit(x: Tensor, length: float = 1.0) -> Tensor:
     """`length * x / sqrt(sum x^2 + 1e-6)` over the last dimension."""
     return x * (x.square().sum(-1, keepdim=True) + 1e-6).rsqrt().mul(length)
