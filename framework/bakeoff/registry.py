@@ -34,6 +34,7 @@ KINDS: dict[str, str] = {
     "schedule": "bakeoff.interfaces.schedule:Schedule",
     "sampler": "bakeoff.interfaces.sampler:Sampler",
     "converter": "bakeoff.interfaces.converter:Converter",
+    "task": "bakeoff.interfaces.task:Task",
     "executor": "bakeoff.interfaces.executor:Executor",
     "page": "bakeoff.interfaces.page:Page",
     "command": "bakeoff.interfaces.command:Command",

@@ -129,7 +129,7 @@ def test_a_model_that_cannot_decode_is_refused_by_name(measured: Measured):
 
 
 def test_unknown_measures_are_refused_before_any_is_taken(measured: Measured):
-    with pytest.raises(UserError, match="no measure is called 'memry'; did you mean 'memory'"):
+    with pytest.raises(UserError, match="no measure or task is called 'memry'; did you mean 'memory'"):
         measure(measured, ["validation", "memry"])
 
 

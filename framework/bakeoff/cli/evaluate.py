@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 from bakeoff.interfaces.command import Command
 
 #: Name of the file in the run's folder that holds the latest figures.
 FILE = "evaluation.json"
+#: Seconds between two lines on how far a task is.
+PATIENCE = 5.0
 
 
 class Evaluate(Command):
-    """Measure a trained model; prints the figures and keeps them in the run as evaluation.json."""
+    """Measure a trained model, or try it at tasks.
+
+    Prints the figures and keeps them in the run as evaluation.json; what a task shows becomes NAME.html beside it.
+    """
 
     help = "measure a trained model"
 
@@ -21,7 +28,11 @@ class Evaluate(Command):
         """The run, and which measures."""
         parser.add_argument("folder", metavar="RUN", help="folder of a run")
         parser.add_argument(
-            "--measure", nargs="+", metavar="NAME", help="validation, throughput, decode, memory (default: all)"
+            "--measure",
+            nargs="+",
+            metavar="NAME",
+            help="validation, throughput, decode, memory (default: all of these), or tasks (bakeoff list --kind task), "
+            "with arguments as in '{use: mqar, pairs: 8}'",
         )
         parser.add_argument("--device", help="such as cpu or cuda (default: a GPU where there is one)")
         parser.add_argument("--trust", action="store_true", help="run the scripts that the run carries")
@@ -30,20 +41,46 @@ class Evaluate(Command):
         """Measure, print, and write."""
         from bakeoff import load_run
         from bakeoff.cli.generate import device_or_best
-        from bakeoff.evaluate import Measured, known_measures, measure
+        from bakeoff.evaluate import Measured, asked
+        from bakeoff.recipe.reading import parse_value
 
-        names = known_measures(arguments.measure)
+        given = arguments.measure
+        wanted = asked(None if given is None else [parse_value(word, "--measure") for word in given])
         run = load_run(arguments.folder, trust=arguments.trust, device=device_or_best(arguments.device))
         measured = Measured.of(run.model, run.data, run.recipe)
         found: dict[str, float] = {}
-        for name in names:
-            print(f"measuring {name} …", file=sys.stderr, flush=True)
-            found |= measure(measured, [name])
+        pages: dict[str, str] = {}
+        for each in wanted:
+            answer = each.answer(measured, Lines())
+            found |= answer.figures
+            pages |= {each.label: answer.html} if answer.html else {}
         width = max(len(name) for name in found)
         for name, value in found.items():
             print(f"{name:<{width}}  {value:,.6g}" if value < 1e6 else f"{name:<{width}}  {value:,.0f}")
         print(f"kept in {keep(Path(run.folder), found, str(measured.device))}")
+        for label, html in pages.items():
+            print(f"shown in {write_page(Path(run.folder), label, html)}")
         return 0
+
+
+class Lines:
+    """Says on stderr what is measured, and every few seconds how far that is."""
+
+    def __init__(self) -> None:
+        self.shown: float | None = None
+
+    def __call__(self, numbers: dict[str, Any]) -> None:
+        from bakeoff.train.progress import describe
+
+        now = time.monotonic()
+        if self.shown is None:
+            print(f"{numbers['phase']} …", file=sys.stderr, flush=True)
+        elif now - self.shown < PATIENCE:
+            return
+        else:
+            step = f"step {numbers['step']}/{numbers['total']}  " if "total" in numbers else ""
+            print(f"  {step}{describe(numbers)}", file=sys.stderr, flush=True)
+        self.shown = now
 
 
 def keep(folder: Path, found: dict[str, float], device: str) -> Path:
@@ -56,4 +93,23 @@ def keep(folder: Path, found: dict[str, float], device: str) -> Path:
     before = read_sealed(path)["measures"] if path.exists() else {}
     about = {"device": device, "threads": torch.get_num_threads(), "torch": torch.__version__}
     write_sealed(path, {**about, "measures": {**before, **found}})
+    return path
+
+
+def write_page(folder: Path, label: str, html: str) -> Path:
+    """Write what a task shows as a page of its own."""
+    from html import escape
+
+    from bakeoff.compare.plan import plain
+    from bakeoff.parts.files import write_whole
+
+    path = folder / f"{plain(label)}.html"
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="color-scheme" content="light dark"><title>{escape(label)}: bakeoff</title>'
+        "<style>body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; font: 16px/1.5 system-ui, sans-serif }"
+        "</style>"
+    )
+    page = f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{html}</body></html>\n'
+    write_whole(path, page.encode())
     return path

@@ -15,5 +15,6 @@ def prepare_folder(trial: Trial, folder: Path) -> Path:
     run = RunFolder(folder / "run")
     if not (folder / "trial.json").exists():
         write_recipe(run, trial.recipe)
-        write_json(folder / "trial.json", {"arm": trial.arm.name, "seed": trial.seed, "measures": list(trial.measures)})
+        about = {"arm": trial.arm.name, "seed": trial.seed, "measures": trial.measures, "tasks": trial.arm.tasks}
+        write_json(folder / "trial.json", about)
     return folder

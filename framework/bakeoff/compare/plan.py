@@ -15,6 +15,7 @@ from bakeoff.compare.tuning import Point, label, own_seed, points
 from bakeoff.compare.words import percent
 from bakeoff.data import Data
 from bakeoff.errors import UserError
+from bakeoff.evaluate.asking import Entry, asked
 from bakeoff.evaluate.planning import vocabulary_size
 from bakeoff.model.cost import Plan as Costs
 from bakeoff.recipe import Comparison, Recipe
@@ -44,8 +45,10 @@ class ArmPlan:
     steps: int
     tokens: int
     matched: Matched | None
+    tasks: tuple[str, ...]
+    """Names of the tasks that its trials are tried at."""
     code: str
-    """Hash of the sources that run it."""
+    """Hash of the sources that run it, those of the tasks among them."""
 
     @property
     def flops(self) -> float | None:
@@ -64,7 +67,7 @@ class Trial:
     point: Point
     stage: str
     recipe: Recipe
-    measures: tuple[str, ...]
+    measures: tuple[Entry, ...]
 
 
 class Plan:
@@ -73,6 +76,8 @@ class Plan:
     def __init__(self, spec: Comparison, *, prepare: bool, progress: bool):
         self.spec = spec
         self.notes: list[str] = []
+        self.asked = [each for each in asked(spec.measure) if each.task]
+        self.tasks = tuple(sorted({each.task for each in self.asked if each.task}))
         self.points = points(spec.tune)
         self.searches = len(self.points) > 1
         texts = _Texts(prepare, progress)
@@ -118,11 +123,12 @@ class Plan:
 
     def _arm(self, name: str, recipe: Recipe, matched: Matched | None, text: Text) -> ArmPlan:
         recipe.demands()
-        _known_elsewhere(name, recipe)
+        _known_elsewhere(name, [*recipe.components(), *self.tasks])
         steps = recipe.tree["trainer"]["max_steps"]
         costs = costs_of(recipe, text.vocabulary)
-        code = digest(code_of(recipe.components()))
-        return ArmPlan(name, recipe, text, costs, steps, steps * recipe.tree["data"]["batch_tokens"], matched, code)
+        code = digest(code_of([*recipe.components(), *self.tasks]))
+        tokens = steps * recipe.tree["data"]["batch_tokens"]
+        return ArmPlan(name, recipe, text, costs, steps, tokens, matched, self.tasks, code)
 
     @property
     def tuning_seed(self) -> int:
@@ -140,13 +146,13 @@ class Plan:
 
         Each seed begins with another arm, so that a machine that slows down or speeds up favours none.
         """
-        measures = list(dict.fromkeys(["validation", *self.spec.measure]))
+        measures = self.spec.measure if "validation" in self.spec.measure else ["validation", *self.spec.measure]
         arms = [arm for arm in self.arms if arm.name in chosen]
         turned = (arms[i % len(arms) :] + arms[: i % len(arms)] for i in range(len(self.spec.seeds)) if arms)
         pairs = zip(self.spec.seeds, turned, strict=False)
         return [self._trial(arm, seed, chosen[arm.name], "run", measures) for seed, order in pairs for arm in order]
 
-    def _trial(self, arm: ArmPlan, seed: int, point: Point, stage: str, measures: list[str]) -> Trial:
+    def _trial(self, arm: ArmPlan, seed: int, point: Point, stage: str, measures: Iterable[Entry]) -> Trial:
         return trial(arm, seed, point, stage, measures, self.spec.name)
 
     def flops(self) -> Iterator[tuple[ArmPlan, float | None]]:
@@ -167,6 +173,9 @@ class Plan:
             "budget": dataclasses.asdict(spec.budget),
             "tuning": {"grid": spec.tune, "seed": self.tuning_seed} if self.searches else None,
             "measures": spec.measure,
+            "tasks": {
+                each.label: {name: figure._asdict() for name, figure in each.figures.items()} for each in self.asked
+            },
             "notes": self.notes,
             "trials": [],
         }
@@ -192,7 +201,7 @@ class _Texts:
         return self.known[key]
 
 
-def trial(arm: ArmPlan, seed: int, point: Point, stage: str, measures: Iterable[str], group: str) -> Trial:
+def trial(arm: ArmPlan, seed: int, point: Point, stage: str, measures: Iterable[Entry], group: str) -> Trial:
     """A trial of comparison `group`, named after its arm, its seed and a hash of all that decides its result."""
     title = f"{arm.name}, seed {seed}"
     recipe = arm.recipe.override(point, "tune").override({"seed": seed}, "seeds").named(title)
@@ -218,9 +227,9 @@ def check_names(spec: Comparison) -> None:
         raise UserError(f"arms {', '.join(doubled)}: their names are the same but for signs or case; rename one")
 
 
-def _known_elsewhere(name: str, recipe: Recipe) -> None:
-    """Raise `UserError` if a part of an arm is registered in this process alone, and not by the recipe's `imports`."""
-    for owner in map(entry, recipe.components()):
+def _known_elsewhere(name: str, components: Iterable[str]) -> None:
+    """Raise `UserError` if a component is registered in this process alone, and not by the recipe's `imports`."""
+    for owner in map(entry, components):
         module = owner.target.partition(":")[0]
         if owner.package.startswith("script ") and not module.startswith("bakeoff_script_"):
             raise UserError(

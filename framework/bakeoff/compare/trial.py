@@ -12,7 +12,7 @@ import torch
 
 from bakeoff.compare.plan import digest
 from bakeoff.errors import CapabilityError, UserError
-from bakeoff.evaluate import Measured, measure
+from bakeoff.evaluate import Measured, asked
 from bakeoff.parts.files import read_json, write_json
 from bakeoff.recipe import Recipe
 from bakeoff.recipe import recipe as read_recipe
@@ -27,25 +27,29 @@ DRAWN = ("step", "tokens", "flops", "seconds", "loss", "bits_per_byte", "nats_pe
 def run_trial(folder: Path, progress: Callable[[dict[str, Any]], None]) -> None:
     """Train the recipe in `folder/run`, from its newest checkpoint if there is one, and measure the model."""
     start = time.perf_counter()
-    task = read_json(folder / "trial.json")
+    about = read_json(folder / "trial.json")
     recipe = read_recipe(RunFolder(folder / "run").recipe)
-    code = _note_code(folder, digest(code_of(recipe.components())))
+    code = _note_code(folder, digest(code_of([*recipe.components(), *about.get("tasks", ())])))
     run = fit(recipe, folder=folder / "run", progress=progress)
     measured = Measured.of(run.model.to(device_of(recipe)), run.data, recipe)
     measures: dict[str, float] = {}
     unmeasured: dict[str, str] = {}
-    for name in task["measures"]:
-        progress({"phase": f"measuring {name}"})
+    shown: dict[str, str] = {}
+    for each in asked(about["measures"]):
         try:
-            measures |= measure(measured, [name])
+            answer = each.answer(measured, progress)
         except CapabilityError as error:
-            unmeasured[name] = str(error)
+            unmeasured[each.label] = str(error)
+        else:
+            measures |= answer.figures
+            shown |= {each.label: answer.html} if answer.html else {}
     odd = [key for key, value in measures.items() if key.startswith("validation.") and not math.isfinite(value)]
     if odd:
         raise UserError(f"{', '.join(odd)} of the trained model is not finite")
     result = {
         "measures": measures,
         "unmeasured": unmeasured,
+        "shown": shown,
         "curve": [{column: row.get(column) for column in DRAWN} for row in run.curve],
         "seconds": time.perf_counter() - start,
         "code": code,

@@ -1,6 +1,7 @@
-"""Measures of a trained model: how good, how fast, how large."""
+"""Measures of a trained model: how good, how fast, how large, and what it can do."""
 
+from bakeoff.evaluate.asking import Asked, asked, measure
 from bakeoff.evaluate.measured import Measured
-from bakeoff.evaluate.measures import MEASURES, known_measures, measure
+from bakeoff.evaluate.measures import MEASURES
 
-__all__ = ["MEASURES", "Measured", "known_measures", "measure"]
+__all__ = ["MEASURES", "Asked", "Measured", "asked", "measure"]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 
-from bakeoff.errors import UserError
 from bakeoff.evaluate.measured import Measured
 from bakeoff.evaluate.peak import peak_bytes
 from bakeoff.evaluate.precision import autocast
@@ -35,6 +33,7 @@ def validation(measured: Measured) -> dict[str, float]:
     loader = data.validation(
         tokens_wanted=measured.objective.tokens_wanted(measured.length),
         tokens=measured.recipe.tree["validation"]["tokens"],
+        stateful=measured.recipe.stateful,
     )
     table = data.bytes_per_token if data.tokenizer.lossless else None
     with autocast(measured.recipe, measured.device):
@@ -86,28 +85,6 @@ MEASURES: dict[str, Measure] = {
     "decode": decode,
     "memory": memory,
 }
-
-
-def known_measures(names: Iterable[str] | None = None) -> list[str]:
-    """The names as they are, or those of all measures; an unknown one is an error."""
-    chosen = list(MEASURES if names is None else names)
-    for name in chosen:
-        if name not in MEASURES:
-            near = difflib.get_close_matches(name, MEASURES, n=1)
-            hint = f"did you mean '{near[0]}'? " if near else ""
-            raise UserError(f"no measure is called '{name}'; {hint}there are {', '.join(MEASURES)}")
-    return chosen
-
-
-def measure(measured: Measured, names: Iterable[str] | None = None) -> dict[str, float]:
-    """The named measures (all unless given), as `name.figure`; an unknown name is an error.
-
-    Random numbers are drawn aside, so that measuring does not change what follows.
-    """
-    chosen = known_measures(names)
-    devices = [measured.device] if measured.device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
-        return {f"{name}.{figure}": value for name in chosen for figure, value in MEASURES[name](measured).items()}
 
 
 def median_time(step: Callable[[], object], device: torch.device, most: int = MOST) -> float:

@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from bakeoff.interfaces.sampler import Sampler
     from bakeoff.interfaces.schedule import Schedule
     from bakeoff.interfaces.sequence import Need, Sequence
+    from bakeoff.interfaces.task import Answer, Figure, Progress, Task
     from bakeoff.interfaces.tokenizer import Tokenizer
 
 _MODULES = {
+    "Answer": "task",
     "AttentionOp": "attention_op",
     "Backbone": "backbone",
     "Block": "block",
@@ -42,6 +44,7 @@ _MODULES = {
     "Entries": "past",
     "Executor": "executor",
     "FeedForward": "feed_forward",
+    "Figure": "task",
     "Head": "head",
     "LayerContext": "context",
     "Need": "sequence",
@@ -52,6 +55,7 @@ _MODULES = {
     "Part": "part",
     "Past": "past",
     "PositionalEncoding": "position",
+    "Progress": "task",
     "Reference": "component",
     "Result": "result",
     "Sampler": "sampler",
@@ -61,16 +65,17 @@ _MODULES = {
     "Shared": "context",
     "StatefulPart": "part",
     "Statistics": "objective",
+    "Task": "task",
     "Terms": "objective",
     "TokenLosses": "objective",
     "Tokenizer": "tokenizer",
 }
 
 __all__ = [
-    "AttentionOp", "Backbone", "Block", "Capabilities", "Command", "Component", "Converter", "Corpus", "Entries",
-    "Executor", "FeedForward", "Head", "LayerContext", "Need", "Norm", "Objective", "Outcome", "Page", "Part", "Past",
-    "PositionalEncoding", "Reference", "Result", "Sampler", "Schedule", "Sequence", "SequenceMixer", "Shared",
-    "StatefulPart", "Statistics", "Terms", "TokenLosses", "Tokenizer",
+    "Answer", "AttentionOp", "Backbone", "Block", "Capabilities", "Command", "Component", "Converter", "Corpus",
+    "Entries", "Executor", "FeedForward", "Figure", "Head", "LayerContext", "Need", "Norm", "Objective", "Outcome",
+    "Page", "Part", "Past", "PositionalEncoding", "Progress", "Reference", "Result", "Sampler", "Schedule", "Sequence",
+    "SequenceMixer", "Shared", "StatefulPart", "Statistics", "Task", "Terms", "TokenLosses", "Tokenizer",
 ]  # fmt: skip
 
 

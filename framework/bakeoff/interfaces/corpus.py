@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 
+from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.component import Component
 
 SPLITS = ("train", "validation")
@@ -27,6 +28,10 @@ class Corpus(Component):
     @abstractmethod
     def licence(self) -> str:
         """Under what terms the text may be used."""
+
+    def labelled(self, split: str) -> Iterator[tuple[str, int]]:
+        """Texts of a split with a class each, from 0 on, in a fixed order. Refused unless the corpus knows classes."""
+        raise CapabilityError(f"{type(self).__name__} has no labels: use a corpus that has, such as {{use: reviews}}")
 
     def size(self) -> int | None:
         """About how many bytes of text both splits hold, where that is known at once; for estimates."""

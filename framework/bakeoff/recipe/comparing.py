@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from bakeoff.errors import RecipeError
+from bakeoff.errors import RecipeError, UserError
 from bakeoff.recipe.arms import Changes, arm_recipes, base_recipe, sort_changes
 from bakeoff.recipe.checker import Checker
 from bakeoff.recipe.factory import make
@@ -47,7 +47,7 @@ _TYPES = {
     "budget": Budget,
     "tune": dict[str, list[Any]],
     "seeds": list[int],
-    "measure": list[str],
+    "measure": list[str | dict[str, Any]],
     "executor": Any,
 }
 #: The sections of a comparison beside base, arms and imports.
@@ -68,7 +68,8 @@ class Comparison:
     path : the file it was read from, or None. name : what it is called.
     base : the recipe that arms are made of. arms : name -> the whole recipe of each; the first is the baseline.
     match, budget : see `Match`, `Budget`. tune : setting -> the values that every arm is tried with.
-    seeds : the paired seeds. measure : names of measures. sections : all of these as a file holds them.
+    seeds : the paired seeds. measure : names of measures and tasks, or tasks with arguments.
+    sections : all of these as a file holds them.
     """
 
     def __init__(self, path: Path | None, base: Recipe, arms: dict[str, Recipe], sections: Mapping[str, Any]):
@@ -79,7 +80,7 @@ class Comparison:
         self.match, self.budget = Match(**checked["match"]), Budget(**checked["budget"])
         self.tune: dict[str, list[Any]] = checked["tune"]
         self.seeds: list[int] = checked["seeds"]
-        self.measure: list[str] = checked["measure"]
+        self.measure: list[str | dict[str, Any]] = checked["measure"]
         self._makers = checker.makers
 
     @cached_property
@@ -159,20 +160,30 @@ def _slips(
     checked = check_own(checker, sections)
     for arm in [arm for arm in changes.arms if arm not in arms]:
         checker.slip(f"arms.{arm}", f"there is no arm '{arm}'{near(arm, arms)}")
-    seeds, measures = checked.get("seeds"), checked.get("measure")
+    seeds = checked.get("seeds")
     if isinstance(seeds, list) and (not seeds or len(set(map(str, seeds))) < len(seeds)):
         checker.slip("seeds", "takes different whole numbers, at least one")
-    known = load("bakeoff.evaluate:MEASURES")
-    for index, name in enumerate(measures if isinstance(measures, list) else []):
-        if isinstance(name, str) and name not in known:
-            checker.slip(
-                f"measure.{index}", f"no measure is called '{name}'{near(name, known)}; there are {', '.join(known)}"
-            )
-    found = lines(checker.slips, places, checker.valid)
     per_arm = {name: recipe.slips() for name, recipe in arms.items()}
+    _measured(checker, checked.get("measure"))
+    found = lines(checker.slips, places, checker.valid)
     if not any(per_arm.values()) and not found:
         per_arm = {name: _out_of_reach(recipe, checked) for name, recipe in arms.items()}
     return found + _grouped(per_arm)
+
+
+def _measured(checker: Checker, entries: Any) -> None:
+    """A slip for each entry that names no measure and no task, or a task with arguments that it does not take."""
+    asked = load("bakeoff.evaluate:asked")
+    for index, entry in enumerate(entries if isinstance(entries, list) else []):
+        try:
+            asked([entry])
+        except UserError as error:
+            checker.slip(f"measure.{index}", str(error))
+    if isinstance(entries, list) and not checker.slips:
+        try:
+            asked(entries)
+        except UserError as error:
+            checker.slip("measure", str(error))
 
 
 def _grouped(per_arm: Mapping[str, list[str]]) -> list[str]:

@@ -24,6 +24,7 @@ from bakeoff.testing.laws import (
     schema,
     split,
     state,
+    task,
     tokenizer,
 )
 
@@ -51,5 +52,6 @@ __all__ = [
     "schema",
     "split",
     "state",
+    "task",
     "tokenizer",
 ]
