@@ -130,7 +130,7 @@ class Chunked(torch.autograd.Function):
             if entering is not None:
                 given = (u, dy, entering, old, dafter, k, q, decay, ctx.continued, ctx.feature_map)
                 dstate = _between_backward(given, du, dtotal, dk, dq)
-            dlog_a = (decay.seen.mT @ dtotal[..., None])[..., 0].transpose(2, 3) if decaying else None
+            dlog_a = None if dtotal is None else (decay.seen.mT @ dtotal[..., None])[..., 0].transpose(2, 3)
             dv = du if write is None else torch.addcmul(dy * skip[:, None], du, write[..., None])
             dwrite = None if write is None else (du * v).sum(-1)
             dskip = None if skip is None else (dy * v).sum((0, 1, 2, 4))
