@@ -24,6 +24,9 @@ class Family:
     small: dict[str, Any]
     changes: dict[str, Any] = field(default_factory=dict)
     in_files: tuple[str, str] | None = None
+    spread: float = 1.5  # of the random weights: their standard deviation times sqrt(fan-in)
+    noise: float = 1.5
+    """Deviation of random weights, times the square root of their inputs; less where rounding would grow with depth."""
 
     def names(self, weights: Mapping[str, Any]) -> dict[str, Any]:
         """Names as in published files; `transformers` has renamed some in its classes."""
@@ -208,6 +211,7 @@ FAMILIES = {
                 "bos_token_id": 0,
                 "eos_token_id": 0,
             },
+            spread=0.75,  # a layer's output is of the fourth degree in its input, and rounding grows with it
         ),
         Family(
             "zamba2_1_2b",
@@ -216,14 +220,17 @@ FAMILIES = {
             # its class bounds dt from below in a prompt and not in decoding; the published models do neither
             {
                 **_LLAMA,
-                **_zamba2(D, 12, 4, 8),
+                **_zamba2(D, 7, 4, 8),
+                "layers_block_type": ["linear_attention"] * 5 + ["hybrid"] * 2,
                 "intermediate_size": 48,
                 "adapter_rank": 3,
                 "chunk_size": 4,
                 "time_step_min": 1e-9,
             },
             {
-                "model.depth": 12,
+                "model.depth": 7,
+                "model.pattern": ["layer"] * 5 + ["hybrid"] * 2,
+                "converter.again": [[f"model.layers.{i}.shared_transformer" for i in (5, 6)]],
                 f"{_MIXER}.state_size": 8,
                 f"{_MIXER}.head_width": 16,
                 "model.blocks.hybrid.shared_mixer.n_heads": 4,
@@ -231,6 +238,7 @@ FAMILIES = {
                 "model.blocks.hybrid.shared_feed_forward.width": 48,
                 "model.blocks.hybrid.adapter_rank": 3,
             },
+            noise=0.7,
         ),
     ]
 }

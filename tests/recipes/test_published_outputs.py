@@ -19,7 +19,7 @@ def pair(request):
     with torch.no_grad():
         for name, parameter in theirs.named_parameters():
             fan_in = parameter.shape[0 if "c_" in name and family.recipe == "gpt2" else -1]
-            scale = 0.3 if parameter.ndim == 1 else 1.5 / fan_in**0.5
+            scale = 0.3 if parameter.ndim == 1 else family.noise / fan_in**0.5
             parameter.add_(torch.randn(parameter.shape, generator=generator) * scale)
     changes = {"model.d_model": published.D, "model.depth": published.LAYERS, "model.vocab_size": published.V}
     recipe = bakeoff.recipe(published.MODELS / f"{request.param}.yaml", {**changes, **family.changes})
