@@ -24,7 +24,6 @@ class Family:
     small: dict[str, Any]
     changes: dict[str, Any] = field(default_factory=dict)
     in_files: tuple[str, str] | None = None
-    spread: float = 1.5  # of the random weights: their standard deviation times sqrt(fan-in)
     noise: float = 1.5
     """Deviation of random weights, times the square root of their inputs; less where rounding would grow with depth."""
 
@@ -211,7 +210,7 @@ FAMILIES = {
                 "bos_token_id": 0,
                 "eos_token_id": 0,
             },
-            spread=0.75,  # a layer's output is of the fourth degree in its input, and rounding grows with it
+            noise=0.75,  # a layer's output is of the fourth degree in its input, and rounding grows with it
         ),
         Family(
             "zamba2_1_2b",
