@@ -51,7 +51,7 @@ class Compared:
         return pandas.DataFrame(self.results.rows())
 
     def figures(self) -> dict[str, Any]:
-        """The report's charts as Plotly figures by name: `validation`, `loss`, `speed`, `memory`."""
+        """The report's charts as Plotly figures by name: `validation`, `loss`, `speed`, `memory`, `task NAME`."""
         from bakeoff.compare.figures import figures
 
         return figures(self.results)

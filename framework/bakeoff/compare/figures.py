@@ -15,7 +15,7 @@ COLOURS = ("#04338e", "#b63205", "#14715b", "#db5fa3", "#9c8d3a", "#2a90ef", "#8
 
 
 def figures(results: Results) -> dict[str, Figure]:
-    """`validation` and `loss` against tokens, `speed` and `memory` with the Pareto front; those that there are."""
+    """`validation`, `loss` against tokens; `speed`, `memory`, `task NAME` with the Pareto front; those that there are."""
     data = chart_data(results)
     arms = data["arms"]
     found = {
@@ -24,7 +24,7 @@ def figures(results: Results) -> dict[str, Figure]:
     }
     for name, options in data["tradeoffs"].items():
         if options:
-            found[name] = _tradeoff(options[0], arms, data["unit"])
+            found[name] = _tradeoff(options[0], arms)
     return found
 
 
@@ -46,7 +46,7 @@ def _curves(curve: dict[str, Any], arms: list[str]) -> Figure:
     return figure
 
 
-def _tradeoff(option: dict[str, Any], arms: list[str], unit: str) -> Figure:
+def _tradeoff(option: dict[str, Any], arms: list[str]) -> Figure:
     """A mark an arm, from its lowest to its highest seed, and the front as steps."""
     from plotly import graph_objects as go
 
@@ -60,7 +60,9 @@ def _tradeoff(option: dict[str, Any], arms: list[str], unit: str) -> Figure:
         spread = {"array": [point["high"] - point["y"]], "arrayminus": [point["y"] - point["low"]], "thickness": 1}
         mark = {"color": _colour(name, arms), "size": 11}
         figure.add_scatter(x=[point["x"]], y=[point["y"]], name=name, mode="markers", marker=mark, error_y=spread)
-    figure.update_layout(xaxis_title=option["label"], yaxis_title=f"{unit} (less is better)")
+    figure.update_layout(
+        xaxis_title=option["label"], yaxis_title=f"{option['unit']} ({'more' if option['up'] else 'less'} is better)"
+    )
     return figure
 
 

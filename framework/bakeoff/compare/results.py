@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from bakeoff.compare.statistics import Difference, Estimate, estimate, holm, paired
+from bakeoff.compare.judging import Judging, Metric
+from bakeoff.compare.statistics import Difference, Estimate, estimate
 from bakeoff.compare.store import Record, Store
-from bakeoff.compare.verdict import Verdict, judge, judge_baseline
+from bakeoff.compare.tried import Tried
+from bakeoff.compare.verdict import Verdict
 from bakeoff.compare.words import plural
 from bakeoff.errors import UserError
 
@@ -21,15 +23,6 @@ COLUMNS = {
     "decode_tokens_per_second": "decode.tokens_per_second",
     "peak_bytes": "memory.peak_bytes",
 }
-
-
-@dataclass(frozen=True)
-class Metric:
-    """The number that arms are ranked by; less is better."""
-
-    key: str
-    column: str
-    unit: str
 
 
 BITS = Metric("validation.bits_per_byte", "bits_per_byte", "bits per byte")
@@ -94,28 +87,29 @@ class Results:
         return next(arm for arm in self.arms if arm.name == self.plan["baseline"])
 
     @cached_property
+    def judged(self) -> Judging:
+        """All arms by the metric."""
+        values = {arm.name: arm.values(self.metric.key) for arm in self.arms}
+        return Judging(self.metric, values, self.baseline.name)
+
+    @property
     def quality(self) -> dict[str, Estimate]:
         """The metric of each arm that has a result."""
-        values = {arm.name: arm.values(self.metric.key) for arm in self.arms}
-        return {name: estimate(list(v.values())) for name, v in values.items() if v}
+        return self.judged.quality
 
-    @cached_property
+    @property
     def differences(self) -> dict[str, Difference | None]:
         """Paired difference of each other arm to the baseline."""
-        base = self.baseline.values(self.metric.key)
-        others = [arm for arm in self.arms if arm is not self.baseline]
-        return {arm.name: paired(arm.values(self.metric.key), base) for arm in others}
+        return self.judged.differences
 
     def by_seed(self, name: str) -> dict[int, float]:
         """An arm's difference to the baseline on each seed that both have."""
-        base = self.baseline.values(self.metric.key)
-        own = next(arm for arm in self.arms if arm.name == name).values(self.metric.key)
-        return {seed: own[seed] - base[seed] for seed in sorted(own.keys() & base.keys())}
+        return self.judged.by_seed(name)
 
-    @cached_property
+    @property
     def adjusted(self) -> dict[str, float | None]:
         """p-values of the differences after Holm's correction over arms."""
-        return holm({name: d.p if d else None for name, d in self.differences.items()})
+        return self.judged.adjusted
 
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:
@@ -125,14 +119,15 @@ class Results:
     def _verdict(self, arm: Arm) -> Verdict:
         if arm.facts.get("refused"):
             return Verdict("refused", f"refused: {arm.facts['refused']}")
-        if arm.name not in self.quality:
-            reasons = [t.reason for t in self.failures if t.arm == arm.name]
-            return Verdict("failed", f"no result: {reasons[0]}") if reasons else Verdict("waiting", "no result yet")
-        if arm is self.baseline:
-            return judge_baseline(self.quality[arm.name], self.metric.unit)
-        comparisons = sum(p is not None for p in self.adjusted.values())
-        difference, adjusted = self.differences[arm.name], self.adjusted[arm.name]
-        return judge(difference, adjusted, self.baseline.name, self.metric.unit, comparisons)
+        reasons = [t.reason for t in self.failures if t.arm == arm.name]
+        without = Verdict("failed", f"no result: {reasons[0]}") if reasons else Verdict("waiting", "no result yet")
+        return self.judged.verdict(arm.name) or without
+
+    @cached_property
+    def tasks(self) -> list[Tried]:
+        """The tasks that arms were tried at, in the order in which they were asked for."""
+        asked = self.plan.get("tasks", {})
+        return [Tried(label, figures, self.arms, self.baseline.name) for label, figures in asked.items()]
 
     @cached_property
     def table(self) -> list[dict[str, Any]]:
@@ -143,7 +138,13 @@ class Results:
         own, difference = self.quality.get(arm.name), self.differences.get(arm.name)
         low, high = (difference and difference.interval) or (None, None)
         named = {column: arm.mean(key) for column, key in COLUMNS.items()}
-        others = {key: arm.mean(key) for key in self.other_measures}
+        tried = {
+            task.key(name): arm.mean(task.key(name))
+            for task in self.tasks
+            for name, figure in task.figures.items()
+            if figure.unit != "index"
+        }
+        others = tried | {key: arm.mean(key) for key in self.other_measures}
         return {
             "arm": arm.name,
             "seeds": own.n if own else 0,
@@ -164,9 +165,10 @@ class Results:
 
     @cached_property
     def other_measures(self) -> list[str]:
-        """Measures without a column of their own, in the order in which trials report them."""
+        """Measures that are no task's and have no column of their own, in the order in which trials report them."""
         seen = {key: None for trial in self.trials if trial.result for key in trial.result["measures"]}
-        known = {BITS.key, NATS.key, "validation.tokens", *COLUMNS.values()}
+        tried = [task.key(name) for task in self.tasks for name in task.figures]
+        known = {BITS.key, NATS.key, "validation.tokens", *COLUMNS.values(), *tried}
         return [key for key in seen if key not in known]
 
     @property

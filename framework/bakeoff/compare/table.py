@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bakeoff.compare.results import Results
+from bakeoff.compare.tried import Tried
 from bakeoff.compare.words import count, decimals, plural, short_size, signed
 
 #: Colour of a verdict in the terminal.
@@ -36,6 +37,8 @@ def show(results: Results, console: Console) -> None:
     for columns in tables:
         console.print(_table(results, columns))
     _verdicts(results, console)
+    for task in results.tasks:
+        console.print(_table(results, _tried(results, task)))
     for line in caveats(results):
         console.print(Text(line, style="dim"))
 
@@ -95,6 +98,20 @@ def _cost(results: Results) -> dict[str, list[Text]]:
     }
     known = {heading: column for heading, column in columns.items() if any(row[column[0]] for row in results.table)}
     return {heading: [Text(words(row[key])) for row in results.table] for heading, (key, words) in known.items()}
+
+
+def _tried(results: Results, task: Tried) -> dict[str, list[Text]]:
+    """Heading -> one cell an arm, coloured by its verdict."""
+    return {
+        f"{task.label}\n{name.replace('_', ' ')}": [
+            Text(
+                task.written(name, arm.name),
+                style=STYLES.get(task.verdict(name, arm.name).kind, "") if name in task.judged else "",
+            )
+            for arm in results.arms
+        ]
+        for name in task.figures
+    }
 
 
 def _table(results: Results, columns: dict[str, list[Text]]) -> Table:

@@ -19,8 +19,16 @@ class Verdict:
     text: str
 
 
-def judge(difference: Difference | None, adjusted: float | None, baseline: str, unit: str, comparisons: int) -> Verdict:
-    """The verdict on a paired difference (less is better) and its p-value, corrected for all `comparisons`."""
+def judge(
+    difference: Difference | None,
+    adjusted: float | None,
+    baseline: str,
+    unit: str,
+    comparisons: int,
+    *,
+    more_is_better: bool = False,
+) -> Verdict:
+    """The verdict on a paired difference and its p-value, corrected for all `comparisons`."""
     if difference is None:
         return Verdict("no pair", f"no seed in common with {baseline}: nothing to compare")
     interval = difference.interval
@@ -32,8 +40,8 @@ def judge(difference: Difference | None, adjusted: float | None, baseline: str, 
     seeds = plural(difference.n, "seed")
     share = percent(CONFIDENCE)
     if adjusted <= 1.0 - CONFIDENCE:
-        better = difference.mean < 0
-        near, far = (-high, -low) if better else (low, high)
+        better = (difference.mean > 0) is more_is_better
+        near, far = (-high, -low) if difference.mean < 0 else (low, high)
         text = (
             f"{'better' if better else 'worse'} than {baseline} by {abs(difference.mean):.{digits}f} {unit} "
             f"({share} interval {near:.{digits}f} to {far:.{digits}f}, {seeds})"

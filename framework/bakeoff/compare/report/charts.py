@@ -8,7 +8,9 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Any
 
+from bakeoff.compare.judging import Judging
 from bakeoff.compare.results import Arm, Results
+from bakeoff.compare.tried import Tried
 
 #: A curve is drawn with at most this many points; training loss is averaged between them.
 POINTS = 160
@@ -42,7 +44,7 @@ MEMORY = (
 
 
 def chart_data(results: Results) -> dict[str, Any]:
-    """All charts: learning curves by metric, and quality against speed and memory."""
+    """All charts: learning curves by metric, quality against speed and memory, and figures of tasks."""
     return {
         "unit": results.metric.unit,
         "arms": [arm.name for arm in results.arms],
@@ -50,8 +52,18 @@ def chart_data(results: Results) -> dict[str, Any]:
         "tradeoffs": {
             "speed": [t for axis in SPEED if (t := tradeoff(results, axis))],
             "memory": [t for axis in MEMORY if (t := tradeoff(results, axis))],
+            **{task_chart(task): found for task in results.tasks if (found := _task_tradeoffs(task))},
         },
     }
+
+
+def task_chart(task: Tried) -> str:
+    """What the chart of a task is called."""
+    return f"task {task.label}"
+
+
+def _task_tradeoffs(task: Tried) -> list[dict[str, Any]]:
+    return [found for figure in task.judged if (found := task_tradeoff(task, figure))]
 
 
 def _validation(results: Results) -> dict[str, Any]:
@@ -130,20 +142,36 @@ def _point(seeds: Items[Mapping[int, Mapping[str, float]]], column: str, steps: 
 
 def tradeoff(results: Results, axis: Axis) -> dict[str, Any] | None:
     """Quality of each arm against a cost, with the arms on the Pareto front; None where fewer than two are known."""
+    return _against(results.judged, axis, {row["arm"]: row[axis.key] for row in results.table})
+
+
+def task_tradeoff(task: Tried, figure: str) -> dict[str, Any] | None:
+    """A figure of a task against the one that it is drawn against; None where fewer than two arms have both."""
+    other = task.figures[figure].against
+    if other is None:
+        return None
+    words = "size" if task.figures[other].unit == "bytes" else "count"
+    axis = Axis(task.key(other), f"{task.label} {other.replace('_', ' ')}", words, task.figures[other].better == "more")
+    means = {arm: math.fsum(own.values()) / len(own) for arm, own in task.values[other].items() if own}
+    return _against(task.judged[figure], axis, means)
+
+
+def _against(judged: Judging, axis: Axis, costs: Mapping[str, float | None]) -> dict[str, Any] | None:
     points = []
-    values = {arm.name: arm.values(results.metric.key).values() for arm in results.arms}
-    for row in results.table:
-        x, y = row[axis.key], row[results.metric.column]
-        if x is not None and y is not None:
-            seeds = values[row["arm"]]
-            points.append({"arm": row["arm"], "x": x, "y": y, "low": min(seeds), "high": max(seeds)})
+    for arm, quality in judged.quality.items():
+        x, seeds = costs.get(arm), judged.values[arm].values()
+        if x is not None:
+            points.append({"arm": arm, "x": x, "y": quality.mean, "low": min(seeds), "high": max(seeds)})
     if len(points) < 2:
         return None
-    front = pareto([(p["x"] if not axis.more_is_better else -p["x"], p["y"]) for p in points])
+    more = judged.metric.more_is_better
+    front = pareto([(p["x"] * (-1) ** axis.more_is_better, p["y"] * (-1) ** more) for p in points])
     return {
         "label": axis.label,
         "words": axis.words,
         "more": axis.more_is_better,
+        "unit": judged.metric.unit,
+        "up": more,
         "points": points,
         "front": [points[i]["arm"] for i in front],
     }

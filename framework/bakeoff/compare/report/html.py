@@ -30,6 +30,7 @@ def page(results: Results) -> str:
             sections.failures(results),
             sections.curves(results),
             sections.tradeoffs(results),
+            sections.tasks(results),
             sections.recipes(results),
             sections.tuning(results),
             facts.method(results),

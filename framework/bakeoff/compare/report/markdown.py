@@ -20,7 +20,7 @@ def markdown(results: Results) -> str:
     said = f"**{escape(first)}** {escape(rest)}".rstrip()
     parts = [f"# {escape(plan['name'])}", escape(summary(results)), "## Verdict", said, "\n".join(verdicts)]
     parts += ["\n".join(f"> {escape(line)}" for line in caveats(results))]
-    parts += ["## Table", _table(results), *_failures(results)]
+    parts += ["## Table", _table(results), *_tasks(results), *_failures(results)]
     parts += ["## How the numbers were made", "\n".join(method), "## Repeat it", f"    {plan['command']}"]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -56,6 +56,21 @@ def _table(results: Results) -> str:
         ]
         rows.append(_line(cells))
     return "\n".join([_line(head), "|---|" + "---:|" * (len(head) - 1), *rows])
+
+
+def _tasks(results: Results) -> list[str]:
+    """A table a task, and the verdicts below it."""
+    parts = []
+    for task in results.tasks:
+        names = [arm.name for arm in results.arms]
+        rows = [[arm, *(task.written(figure, arm) for figure in task.figures)] for arm in names]
+        head = ["arm", *(figure.replace("_", " ") for figure in task.figures)]
+        verdicts = [
+            f"- **{escape(arm)}**: {escape(task.verdict(figure, arm).text)}" for figure in task.judged for arm in names
+        ]
+        table = "\n".join([_line(head), "|---|" + "---:|" * len(task.figures), *map(_line, rows)])
+        parts += [f"## Task {escape(task.label)}", table, "\n".join(verdicts)]
+    return parts
 
 
 def _failures(results: Results) -> list[str]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bakeoff.compare.report.charts import chart_data
+from bakeoff.compare.report.charts import chart_data, task_chart
 from bakeoff.compare.report.grids import grid, note, scrolling, section, words
 from bakeoff.compare.report.marks import sample, swatch
 from bakeoff.compare.report.markup import Html, element, join
 from bakeoff.compare.report.recipes import ABSENT, differing
 from bakeoff.compare.report.still import still_curves, still_tradeoff
-from bakeoff.compare.report.verdicts import BADGES, badge
+from bakeoff.compare.report.verdicts import BADGES, badge, sentence
 from bakeoff.compare.results import Results
 from bakeoff.compare.table import difference, digits_of, plus_minus
+from bakeoff.compare.tried import Tried
 from bakeoff.compare.tuning import at_edge, search
 from bakeoff.compare.words import count, size
 
@@ -66,7 +67,7 @@ def _table_row(results: Results, row: dict[str, Any]) -> Html:
         element("th", swatch(index), row["arm"], scope="row"),
         _number(plus_minus(row[column], row[f"{column}_half"], 3), row[column]),
         _number(difference(row, digits_of(results)), row["difference"]),
-        element("td", badge(results, row["arm"]), class_="word", data_value=rank),
+        element("td", badge(results.verdicts[row["arm"]]), class_="word", data_value=rank),
         *(_number(write(row[key]), row[key]) for _, key, write in _costs(results)),
         *(_number("–" if row[key] is None else f"{row[key]:.4g}", row[key]) for key in results.other_measures),
     )
@@ -111,7 +112,7 @@ def tradeoffs(results: Results) -> Html:
     data = chart_data(results)
     found = data["tradeoffs"]
     charts = [
-        element("div", element("h3", title), _chart(key, still_tradeoff(found[key][0], data["arms"], data["unit"])))
+        element("div", element("h3", title), _chart(key, still_tradeoff(found[key][0], data["arms"])))
         for key, title in (("speed", "Against speed and work"), ("memory", "Against memory"))
         if found[key]
     ]
@@ -123,6 +124,46 @@ def tradeoffs(results: Results) -> Html:
     )
     pair = element("div", *charts, class_="pair")
     return section("What quality costs", toggles(data["arms"]), pair, note(text))
+
+
+def tasks(results: Results) -> Html:
+    """What the arms were tried at beyond their own data, a section each."""
+    return join(*(_task(results, task) for task in results.tasks))
+
+
+def _task(results: Results, task: Tried) -> Html:
+    """Figures and verdicts, the chart if there is one, and what the trials show."""
+    data = chart_data(results)
+    options = data["tradeoffs"].get(task_chart(task))
+    chart = join()
+    if options:
+        text = "Bars reach from the lowest to the highest seed; the dashed line joins the arms that none beats in both."
+        still = still_tradeoff(options[0], data["arms"])
+        chart = join(toggles(data["arms"]), _chart(task_chart(task), still), note(text))
+    shown = [
+        element("details", element("summary", f"{one.arm}, seed {one.seed}"), Html(one.html), open=i == 0)
+        for i, one in enumerate(task.shown)
+    ]
+    text = (
+        "Means over seeds, ± half the 95 % interval; differences and verdicts are paired and corrected for the number "
+        "of arms, as above, for each figure by itself."
+    )
+    return section(f"Task {task.label}", _task_grid(results, task), note(text), chart, *shown)
+
+
+def _task_grid(results: Results, task: Tried) -> Html:
+    headings, rows = ["arm"], []
+    for name in task.figures:
+        headings += [name.replace("_", " "), *(["verdict"] if name in task.judged else [])]
+    for index, arm in enumerate(results.arms):
+        cells: list[str] = [join(swatch(index), arm.name)]
+        for name in task.figures:
+            cells.append(task.written(name, arm.name))
+            if name in task.judged:
+                verdict = task.verdict(name, arm.name)
+                cells.append(element("td", badge(verdict), f" {sentence(verdict)}", class_="word"))
+        rows.append(cells)
+    return grid(f"Task {task.label}", headings, rows)
 
 
 def failures(results: Results) -> Html:

@@ -60,7 +60,7 @@ def _curve(points: Items[dict[str, float]], x: Span, y: Span, index: int) -> Htm
     return join(band, element("path", d=f"M{'L'.join(path['mean'])}", class_="line", **stroke, **paint(index)))
 
 
-def still_tradeoff(option: dict[str, Any], arms: Items[str], unit: str) -> Html:
+def still_tradeoff(option: dict[str, Any], arms: Items[str]) -> Html:
     """Quality against a cost, a mark an arm, from its lowest to its highest seed."""
     x = Span((point["x"] for point in option["points"]), margin=0.14)
     y = Span((point[end] for point in option["points"] for end in ("low", "high")), falling=True)
@@ -71,7 +71,14 @@ def still_tradeoff(option: dict[str, Any], arms: Items[str], unit: str) -> Html:
         drawn.append(element("line", class_="whisker", x1=place, x2=place, **ends, **paint(index)))
         drawn.append(mark(index, x=place, y=f"{y.at(point['y'])}%"))
     better = "more is better →" if option["more"] else "← less is better"
-    return _figure(drawn, x, y, option["words"], f"{option['label']} ({better})", f"{unit} (↓ better)")
+    return _figure(
+        drawn,
+        x,
+        y,
+        option["words"],
+        f"{option['label']} ({better})",
+        f"{option['unit']} ({'↑' if option['up'] else '↓'} better)",
+    )
 
 
 def _figure(drawn: Items[Html], x: Span, y: Span, words: str, x_label: str, y_label: str) -> Html:

@@ -14,7 +14,7 @@ function tradeoff(box, options) {
 function tradeoffPlot(width, tip, option, log) {
   const points = option.points.filter((p) => visible(p.arm)).sort((a, b) => a.x - b.x);
   const better = option.more ? "more is better →" : "← less is better";
-  const f = frame(width, 340, across(points, option, log, `${option.label} (${better})`), upwards(points));
+  const f = frame(width, 340, across(points, option, log, `${option.label} (${better})`), upwards(points, option));
   const front = option.front.map((name) => points.find((p) => p.arm === name)).filter(Boolean).map((p) => [f.sx(p.x), f.sy(p.y)]);
   const steps = staircase(front);
   if (steps.length > 1) f.layer.append(svg("path", { class: "front", d: `M${steps.map((p) => p.join(" ")).join("L")}` }));
@@ -34,9 +34,9 @@ function across(points, option, log, label) {
   return { low, high, log: positive, words: option.words, label };
 }
 
-function upwards(points) {
+function upwards(points, option) {
   const [low, high] = points.length ? padded(points.flatMap((p) => [p.low, p.high]), 0.08) : [0, 1];
-  return { low, high, label: `${DATA.unit} (↓ better)` };
+  return { low, high, label: `${option.unit} (${option.up ? "↑" : "↓"} better)` };
 }
 
 // The front as steps: between two of its arms only the worse of both is reached.
@@ -63,7 +63,7 @@ function pointNames(f, points, steps) {
 }
 
 function readPoints(f, tip, points, option) {
-  const label = `${DATA.unit} against ${option.label}; on the Pareto front: ${option.front.join(", ")}`;
+  const label = `${option.unit} against ${option.label}; on the Pareto front: ${option.front.join(", ")}`;
   const away = (p, x, y) => Math.hypot(f.sx(p.x) - x, f.sy(p.y) - y);
   const nearest = (x, y) => points.reduce((best, p, i) => (away(p, x, y) < away(points[best], x, y) ? i : best), 0);
   readable(f, tip, label, points.length, nearest, (i) => {
@@ -71,10 +71,10 @@ function readPoints(f, tip, points, option) {
     return {
       x: f.sx(p.x),
       heading: p.arm,
-      rows: [[DATA.unit, p.y.toFixed(3), range], [option.label, WORDS[option.words](p.x), ""]],
+      rows: [[option.unit, p.y.toFixed(3), range], [option.label, WORDS[option.words](p.x), ""]],
       marks: [[p.arm, f.sx(p.x), f.sy(p.y)]],
     };
   });
 }
 
-for (const box of document.querySelectorAll('[data-chart="speed"], [data-chart="memory"]')) tradeoff(box, DATA.tradeoffs[box.dataset.chart]);
+for (const box of document.querySelectorAll("[data-chart]")) if (box.dataset.chart in DATA.tradeoffs) tradeoff(box, DATA.tradeoffs[box.dataset.chart]);

@@ -10,6 +10,7 @@ from bakeoff.compare.report.marks import mark, paint, swatch
 from bakeoff.compare.report.markup import Html, element, join
 from bakeoff.compare.results import Arm, Results
 from bakeoff.compare.table import caveats
+from bakeoff.compare.verdict import Verdict
 from bakeoff.compare.words import decimals, signed
 
 #: What stands on the badge of each kind of verdict.
@@ -98,22 +99,21 @@ def _row(results: Results, arm: Arm, scale: Scale) -> Html:
     return element(
         "div",
         element("div", swatch(results.arms.index(arm)), element("strong", arm.name), class_="name"),
-        badge(results, arm.name),
+        badge(verdict),
         _interval(results, arm, scale),
-        element("p", sentence(verdict.text, BADGES[verdict.kind])),
+        element("p", sentence(verdict)),
         class_="verdict",
     )
 
 
-def badge(results: Results, name: str) -> Html:
-    """The kind of an arm's verdict."""
-    kind = results.verdicts[name].kind
-    return element("span", BADGES[kind], class_="badge", data_kind=kind.replace(" ", "-"))
+def badge(verdict: Verdict) -> Html:
+    """The kind of a verdict."""
+    return element("span", BADGES[verdict.kind], class_="badge", data_kind=verdict.kind.replace(" ", "-"))
 
 
-def sentence(text: str, badge: str) -> str:
-    """The verdict's words without the label that the badge shows already."""
-    stripped = text.removeprefix(f"{badge}: ")
+def sentence(verdict: Verdict) -> str:
+    """The verdict's words without the label that its badge shows already."""
+    stripped = verdict.text.removeprefix(f"{BADGES[verdict.kind]}: ")
     return stripped[:1].upper() + stripped[1:]
 
 
