@@ -239,6 +239,20 @@ FAMILIES = {
             },
             noise=0.7,
         ),
+        Family(
+            "xlstm_7b",
+            transformers.xLSTMConfig,
+            {},
+            {
+                "hidden_size": D,
+                "embedding_dim": D,
+                "num_hidden_layers": LAYERS,
+                "num_blocks": LAYERS,
+                "num_heads": 4,
+                "vocab_size": V,
+            },
+            {f"{_MIXER}.n_heads": 4, f"{_MIXER}.key_width": 16, f"{_FEED_FORWARD}.width": 128},
+        ),
     ]
 }
 
