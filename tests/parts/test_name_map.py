@@ -29,7 +29,7 @@ def table():
         "ssm_output": line("h.*.ssm.out", "layers.*.output", where="layers.*.decay.weight"),
         "block": line("h.0.shared", "block"),
     }
-    return NameMap(weights=weights, again={"h.0.shared": ["h.3.shared", "h.5.shared"]})
+    return NameMap(weights=weights, again=[["h.0.shared", "h.3.shared", "h.5.shared"]])
 
 
 def test_a_line_speaks_only_of_the_layers_that_have_what_it_names():

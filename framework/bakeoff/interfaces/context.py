@@ -40,6 +40,8 @@ class LayerContext:
     depth: int = 1
     layer: int = 0
     """Index of the layer that the part belongs to, from 0."""
+    d_output: int | None = None
+    """Width of what a mixer gives, where its builder wants another than `d_model`."""
     n_heads: int | None = None
     n_kv_heads: int | None = None
     head_width: int | None = None

@@ -39,7 +39,8 @@ class Sequence:
     segments : (B, T) long or None, running count of `starts`; 0 continues the past's document.
     visibility : "causal", "bidirectional" or "prefix".
     prefix : (B, T) long or None, length of the visible prefix of each token's document.
-    memory : named values from outside the sequence, each a `(value, Sequence)` pair.
+    memory : named values: from outside the sequence, each a `(value, Sequence)` pair; and what parts show to later
+        ones, as they show it. The decoder shows "embedding", the (B, T, D) that its first block reads.
     past : what the states hold before this call, or None where no state is used.
     """
 
@@ -57,7 +58,7 @@ class Sequence:
         positions: Tensor | None = None,
         visibility: str = "causal",
         prefix: Tensor | None = None,
-        memory: Mapping[str, tuple[Any, Sequence]] | None = None,
+        memory: Mapping[str, Any] | None = None,
         past: Past | None = None,
     ):
         if visibility not in VISIBILITIES:

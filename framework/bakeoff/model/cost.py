@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from bakeoff.errors import CapabilityError
+from bakeoff.interfaces.context import Shared
 from bakeoff.interfaces.init import roles
 from bakeoff.interfaces.norm import Norm
 from bakeoff.interfaces.part import Part, StatefulPart
@@ -167,13 +168,16 @@ def _blocks(model: LanguageModel) -> Iterator[Part]:
 
 
 def _parts(block: nn.Module, cost: Callable[[str, Part], Cost]) -> Iterator[Cost]:
-    """The parts of a block; norms and positions multiply no matrices."""
+    """The parts of a block, and those that it shares with others; norms and positions multiply no matrices."""
     for name, part in block.named_children():
         if isinstance(part, (Norm, PositionalEncoding)):
             count = sum(parameter.numel() for parameter in part.parameters())
             yield Cost(name, component_name(part), count, 0.0, 0, 0)
         elif isinstance(part, Part):
             yield cost(name, part)
+    for name, part in vars(block).items():
+        if isinstance(part, Shared) and isinstance(part.module, Part):
+            yield cost(f"{name} by layers", part.module)
 
 
 def _sum(values: Iterator[int | None]) -> int | None:

@@ -141,6 +141,7 @@ class Decoder(Backbone):
         if self.position is not None:
             x = self.position.embed(x, sequence.prepare(self.position.needs()))
         x = self.dropout(x)
+        sequence.memory["embedding"] = x
         sequence.prepare(self._needs)
         states: list[Any] = []
         aux: dict[str, Tensor] = {}

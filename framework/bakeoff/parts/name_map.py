@@ -79,8 +79,8 @@ class NameMap(Converter):
         under a name of its own, so that a recipe can change one line of what it extends. `*` in a name is a layer's
         number. Each of our weights stands in one line.
     ignored : names of theirs, with `*`, that hold nothing learnt, such as masks and rotary frequencies.
-    again : modules of theirs that share weights: the one that `weights` speaks of, and those that hold the same again
-        (a block that several layers share).
+    again : groups of modules of theirs that share weights (a block that several layers share): the one that `weights`
+        speaks of, then those that hold the same again.
 
     A weight that the model shares (a tied embedding) may be given once, or several times with equal values.
     """
@@ -90,9 +90,9 @@ class NameMap(Converter):
         *,
         weights: dict[str, Weights],
         ignored: list[str] | None = None,
-        again: dict[str, list[str]] | None = None,
+        again: list[list[str]] | None = None,
     ):
-        self.weights, self.ignored, self.again = weights, ignored or [], again or {}
+        self.weights, self.ignored, self.again = weights, ignored or [], again or []
         for line in weights.values():
             named = [line.theirs, *_several(line.ours), *([] if line.where is None else [line.where])]
             if len({name.count("*") for name in named}) > 1 or line.theirs.count("*") > 1:
@@ -120,7 +120,7 @@ class NameMap(Converter):
             "norm": {"theirs": "ln_f", "ours": "backbone.norm"},
             "head": {"theirs": "lm_head", "ours": "head.projection"},
         }
-        return [{"weights": weights, "ignored": ["h.*.attn.mask"], "again": {"ln_f": ["final_norm"]}}]
+        return [{"weights": weights, "ignored": ["h.*.attn.mask"], "again": [["ln_f", "final_norm"]]}]
 
     def to_ours(self, theirs: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
         """See `Converter`; the tensors are views of theirs where the layout allows."""
@@ -149,12 +149,12 @@ class NameMap(Converter):
 
     def _others(self, name: str) -> list[str]:
         """The names under which theirs holds the weight of this name again."""
-        held = [module for module in self.again if name.startswith(f"{module}.")]
-        return [other + name.removeprefix(module) for module in held for other in self.again[module]]
+        groups = [group for group in self.again if name.startswith(f"{group[0]}.")]
+        return [other + name.removeprefix(first) for first, *others in groups for other in others]
 
     def _once(self, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Theirs without what they hold again; raises `UserError` where that is not the same."""
-        first = {other: module for module, others in self.again.items() for other in others}
+        first = {other: module for module, *others in self.again for other in others}
         once: dict[str, Tensor] = {}
         for name, tensor in theirs.items():
             module = next((module for module in first if name.startswith(f"{module}.")), None)

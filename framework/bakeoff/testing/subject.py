@@ -163,7 +163,8 @@ class Subject:
     def sequence(self, batch: Batch, held: Held | None = None, **visibility: Any) -> Sequence:
         """What the part is told of a batch."""
         past = None if held is None else self._past(held)
-        return Sequence(batch.tokens, documents=batch.documents, real=batch.real, past=past, **visibility)
+        places: dict[str, Any] = {"documents": batch.documents, "real": batch.real, "memory": {"embedding": batch.x}}
+        return Sequence(batch.tokens, past=past, **places, **visibility)
 
     def run_split(self, batch: Batch, lengths: list[int], held: Held | None = None) -> Run:
         """The same tokens in consecutive calls of the given lengths, through the state; aux is added up."""

@@ -82,13 +82,14 @@ class Attention(SequenceMixer):
         self.key = Linear(D, K * N, bias=bias)
         self.value = Linear(D, K * N, bias=bias)
         self.gate = Linear(D, H * N, bias=bias, role="gate") if output_gate else None
-        self.output = Linear(H * N, D, bias=output_bias, role="output")
+        self.output = Linear(H * N, context.d_output or D, bias=output_bias, role="output")
         self.sinks = nn.Parameter(torch.empty(H)) if sinks else None
         self.qk_norm = qk_norm
         if qk_norm is not None:
             self.query_norm = norm(context.child(d_model=N if qk_norm == "head" else H * N))
             self.key_norm = norm(context.child(d_model=N if qk_norm == "head" else K * N))
-        inner = context.child(n_heads=H, n_kv_heads=K, head_width=N, window=window, soft_cap=soft_cap)
+        known = {"n_heads": H, "n_kv_heads": K, "head_width": N, "window": window, "soft_cap": soft_cap}
+        inner = context.child(**known, d_output=None)
         self.position = None if position is None else _on_attention(position(inner))
         self.op = op(inner)
         self.cache = Cache(window)

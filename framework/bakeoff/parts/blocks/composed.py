@@ -33,7 +33,7 @@ class Calls:
         self.aux: dict[str, Tensor] = {}
         self.memory: dict[str, Any] = {}
 
-    def __call__(self, name: str, part: nn.Module, x: Tensor) -> Tensor:
+    def __call__(self, name: str, part: Callable[..., Result], x: Tensor) -> Tensor:
         result = part(x, self.sequence, None if self.before is None else self.before[name])
         self.after[name] = result.state
         self.memory.update(result.memory)
