@@ -7,7 +7,19 @@ from bakeoff_linear.gla import GLA
 from bakeoff_linear.kda import KDA
 from bakeoff_linear.linear_attention import LinearAttention
 from bakeoff_linear.retention import Retention
+from bakeoff_linear.rwkv7 import RWKV7
+from bakeoff_linear.rwkv_channel_mix import RWKVChannelMix
 
 BAKEOFF_API = 1
 
-__all__ = ["GLA", "KDA", "DeltaNet", "GatedConvolution", "GatedDeltaNet", "LinearAttention", "Retention"]
+__all__ = [
+    "GLA",
+    "KDA",
+    "RWKV7",
+    "DeltaNet",
+    "GatedConvolution",
+    "GatedDeltaNet",
+    "LinearAttention",
+    "RWKVChannelMix",
+    "Retention",
+]
