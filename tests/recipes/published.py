@@ -274,3 +274,15 @@ SIZES = {
     "mamba_1_4b": ("mamba_130m", _mamba(2048, 48)),
     "mamba_2_8b": ("mamba_130m", _mamba(2560, 64)),
 }
+
+#: Recipes at a published shape that `transformers` has no class of, and what makes each small.
+SHAPES: dict[str, dict[str, Any]] = {
+    "retnet_1_3b": _WIDTH,
+    "gla_1_3b": _WIDTH,
+    "based_360m": {
+        f"{_FEED_FORWARD}.width": 48,
+        "model.blocks.linear.mixer.n_heads": 4,
+        "model.blocks.window.mixer.n_heads": 4,
+        "model.pattern": ["layer", "linear", "window"],
+    },
+}

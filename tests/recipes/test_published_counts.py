@@ -32,6 +32,18 @@ COUNTS = {
     "mamba_2_8b": 2_768_345_600,
     "zamba2_1_2b": 1_215_064_704,
     "xlstm_7b": 6_865_424_896,
+    # counted by hand: of a layer retention 8 d^2 and feed-forward 4 d^2 (as the paper says), two layer norms
+    "retnet_1_3b": 24 * (12 * 2048**2 + 4 * 2048) + 2 * 2048 + 50257 * 2048,
+    # q and k; v, gate and output; the low-rank gate; the norm of a head; feed-forward; norms
+    "gla_1_3b": 24 * (2 * 2048 * 1024 + 3 * 2048**2 + 2048 * 16 + 17 * 1024 + 512 + 3 * 2048 * 5632 + 2 * 2048)
+    + 2048
+    + 2 * 32000 * 2048,
+    # 27 feed-forwards and norms; 17 convolutions, 5 layers of linear attention with 256 channels of q and k, 5 windows
+    "based_360m": 27 * (6 * 1024**2 + 2 * 1024)
+    + 17 * (6 * 1024**2 + 4 * 1024 + 3 * 2048 + 1024)
+    + 5 * (2 * 1024 * 256 + 2 * 1024**2 + 4 * 1024**2)
+    + 1024
+    + 50280 * 1024,
 }
 
 
