@@ -135,13 +135,11 @@ class RGLRU(SequenceMixer):
         convolved, tail, *_ = convolve(self.convolve, self.input(x), sequence, None if state is None else state.tail)
         r, i = self.recurrence_gate(convolved), self.input_gate(convolved)
         wide = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
-            r = r.to(wide)
-            if sequence.real is not None:
-                r = r.masked_fill(~sequence.real[:, :, None], -torch.inf)
-            rate = _SPREAD * F.softplus(self.Lambda.to(wide))
-            given = (convolved.to(wide), r, i.to(wide), rate)
-            h, held = recur(*given, first=sequence[self.firsts], state=None if state is None else state.h)
+        r = r.to(wide)
+        if sequence.real is not None:
+            r = r.masked_fill(~sequence.real[:, :, None], -torch.inf)
+        given = (convolved.to(wide), r, i.to(wide), F.softplus(self.Lambda.to(wide)) * -_SPREAD)
+        h, held = recur(*given, first=sequence[self.firsts], state=None if state is None else state.h)
         after = None if state is None else RGLRUState(tail, held)
         return Result(self.output(gate * h.to(gate.dtype)), after)
 
@@ -152,11 +150,11 @@ class RGLRU(SequenceMixer):
 
 
 def _scan(
-    x: Tensor, r: Tensor, i: Tensor, rate: Tensor, *, first: Tensor | None, state: Tensor | None
+    x: Tensor, r: Tensor, i: Tensor, floor: Tensor, *, first: Tensor | None, state: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    if state is not None and x.shape[1] == 1:
-        return rg_lru_step(x, r, i, rate, state, first)
-    return rg_lru(x, r, i, rate, first=first, state=state)
+    if state is not None and x.shape[1] == 1 and not torch.is_grad_enabled():
+        return rg_lru_step(x, r, i, floor, state, first)
+    return rg_lru(x, r, i, floor, first=first, state=state)
 
 
 class BlockDiagonal(Part):
@@ -176,5 +174,5 @@ class BlockDiagonal(Part):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, width) -> (B, T, width)."""
-        blocks = x.flatten(0, 1).unflatten(1, self.bias.shape).transpose(0, 1)  # (n_blocks, B T, N)
+        blocks = x.reshape(-1, *self.bias.shape).transpose(0, 1)  # (n_blocks, B T, N)
         return torch.baddbmm(self.bias[:, None], blocks, self.weight).transpose(0, 1).reshape(x.shape)
