@@ -89,7 +89,7 @@ def memory(recipe: Recipe) -> str:
     planned = plan_recipe(recipe)
     if planned.memory is None:
         return "; ".join(planned.notes)
-    parts = ("parameters", "gradients", "optimizer", "activations")
+    parts = ["parameters", "gradients", "optimizer", "activations", *(["states"] if planned.memory.states else [])]
     shares = ", ".join(f"{part} {size(getattr(planned.memory, part))}" for part in parts)
     return f"{size(planned.memory.peak)} in training, {planned.rows} rows at a time ({shares})"
 

@@ -104,6 +104,8 @@ def training_rows(planned: RecipePlan) -> Iterator[Row]:
         yield "  gradients", size(memory.gradients), ""
         yield "  optimizer", size(memory.optimizer), ""
         yield "  activations", size(memory.activations), "and temporaries, at the peak"
+        if memory.states:
+            yield "  states", size(memory.states), "of all lanes of a device, before and after a step"
     else:
         yield "training memory", "–", "see the note"
 

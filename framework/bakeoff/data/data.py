@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
+from bakeoff.data.lanes import LaneBatches, LaneRows, ValidationLanes
 from bakeoff.data.loading import MicroBatches, Rows, ValidationBatches, as_it_is, spread
 from bakeoff.data.packing import Batch, Windows
 from bakeoff.data.preparing import Preparation, cache_folder
@@ -126,13 +128,24 @@ class Data:
         return self.global_batch // (self.micro(ranks) * ranks)
 
     def training(
-        self, *, tokens_wanted: int, seed: int, first_step: int = 0, ranks: int = 1, rank: int = 0
+        self,
+        *,
+        tokens_wanted: int,
+        seed: int,
+        first_step: int = 0,
+        ranks: int = 1,
+        rank: int = 0,
+        stateful: bool = False,
     ) -> DataLoader[Batch]:
         """Micro-batches of one rank from optimizer step `first_step` on, without end.
 
         Each is a dict of `tokens` (B, L) long, `documents` (B, L) long or None where no row holds more than one, and
         `real`, None. L is `tokens_wanted`. Rows start every `length` tokens, so that each token is a target once an
         epoch; what stands behind the last full row is left out. Raises `UserError` if there is no full row.
+
+        `stateful`: each row of the global batch is a lane, whose window begins where its window of the step before
+        ended. Batches then hold `fresh` as well, (B,) bool or None, True where a lane begins anew, and document ids
+        wherever documents are told apart. Raises `UserError` if a lane would have fewer than two windows.
         """
         windows = self._windows("train", tokens_wanted)
         if not windows.whole:
@@ -141,52 +154,75 @@ class Data:
             "train: %d rows of %d tokens; %d of %d tokens at the end fill no row and are left out",
             windows.whole, tokens_wanted, windows.dropped, windows.tokens,
         )  # fmt: skip
+        dealt = {"micro": self.micro(ranks), "first_step": first_step, "ranks": ranks, "rank": rank}
+        if stateful:
+            self._refuse_short_lanes(windows)
+            lanes = LaneBatches(windows=windows.whole, seed=seed, lanes=self.global_batch, **dealt)
+            return self._loader("train", windows, lanes)
         if windows.whole < self.global_batch:
             logger.warning(
                 "an optimizer step takes %d rows, but the train split has %d: a step sees some of them more than once",
                 self.global_batch, windows.whole,
             )  # fmt: skip
-        batches = MicroBatches(
-            windows=windows.whole,
-            seed=seed,
-            global_batch=self.global_batch,
-            micro=self.micro(ranks),
-            first_step=first_step,
-            ranks=ranks,
-            rank=rank,
-        )
+        batches = MicroBatches(windows=windows.whole, seed=seed, global_batch=self.global_batch, **dealt)
         return self._loader("train", windows, batches)
 
     def validation(
-        self, *, tokens_wanted: int, tokens: int | None = None, ranks: int = 1, rank: int = 0, batch: int | None = None
+        self,
+        *,
+        tokens_wanted: int,
+        tokens: int | None = None,
+        ranks: int = 1,
+        rank: int = 0,
+        batch: int | None = None,
+        stateful: bool = False,
     ) -> DataLoader[Batch]:
         """The validation split in order, each row once over all ranks, in batches of `batch` (default: a micro-batch).
 
         Batches are those of `training`, with `real` (B, L) bool, False behind the end of the split, in the last, and in
         rows of nothing but padding that give each rank equally many batches. `tokens` limits the rows to about so many
         tokens, evenly spread over the split. Raises `UserError` if the split is too short.
+
+        `stateful`: the rows of consecutive batches are consecutive windows, but for those that `fresh` names, as in
+        `training`; each of the lanes starts somewhere in the split with an empty state.
         """
         windows = self._windows("validation", tokens_wanted)
         if not windows.all:
             raise UserError(self._too_short("validation", windows, tokens_wanted - self.length + 1))
         if tokens is not None and tokens < 1:
             raise UserError(f"validation.tokens is {tokens}; it must be at least 1, or null for the whole split")
-        chosen = spread(windows.all, windows.all if tokens is None else -(-tokens // self.length))
-        batches = ValidationBatches(chosen, batch=batch or self.micro(ranks), ranks=ranks, rank=rank)
-        return self._loader("validation", windows, batches)
+        wanted = windows.all if tokens is None else -(-tokens // self.length)
+        dealt = {"batch": batch or self.micro(ranks), "ranks": ranks, "rank": rank}
+        if stateful:
+            lanes = ValidationLanes(windows.all, wanted, most=self.global_batch, **dealt)
+            return self._loader("validation", windows, lanes)
+        return self._loader("validation", windows, ValidationBatches(spread(windows.all, wanted), **dealt))
 
     def _windows(self, split: str, tokens_wanted: int) -> Windows:
         return Windows(len(self.store(split).tokens), self.length, tokens_wanted)
 
-    def _loader(self, split: str, windows: Windows, batches: MicroBatches | ValidationBatches) -> DataLoader[Batch]:
-        rows = Rows(self.store(split), windows, isolate=self.isolate_documents, padding=self.tokenizer.padding)
+    def _loader(self, split: str, windows: Windows, batches: Sampler[Any]) -> DataLoader[Batch]:
+        in_lanes = isinstance(batches, (LaneBatches, ValidationLanes))
+        told = {"isolate": self.isolate_documents, "always": in_lanes}
+        rows = Rows(self.store(split), windows, padding=self.tokenizer.padding, **told)
         return DataLoader(
-            rows,
+            LaneRows(rows) if in_lanes else rows,
             batch_sampler=batches,
             num_workers=self.workers,
             collate_fn=as_it_is,
             pin_memory=torch.cuda.is_available(),
         )
+
+    def _refuse_short_lanes(self, windows: Windows) -> None:
+        lanes, each = self.global_batch, self.length
+        if windows.whole < 2 * lanes:
+            most = windows.whole // 2
+            advice = f"or set data.batch_tokens to at most {most * each} " if most else ""
+            raise UserError(
+                f"trainer.stateful: the {lanes} rows of a step (data.batch_tokens {self.batch_tokens} / data.length "
+                f"{each}) are lanes of at least 2 rows each, {2 * lanes} in all, but the train split has "
+                f"{windows.whole}; give the corpus more text {advice}or set trainer.stateful: false"
+            )
 
     def _too_short(self, split: str, windows: Windows, needed: int) -> str:
         longest = windows.tokens - (windows.wanted - windows.length)

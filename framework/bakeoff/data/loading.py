@@ -61,10 +61,14 @@ class ValidationBatches(Sampler[list[int]]):
 
 
 class Rows(Dataset[Batch]):
-    """Rows of a split by window number; a list of numbers gives a whole batch, -1 a row of nothing but padding."""
+    """Rows of a split by window number; a list of numbers gives a whole batch, -1 a row of nothing but padding.
 
-    def __init__(self, store: TokenStore, windows: Windows, *, isolate: bool, padding: int):
-        self.store, self.windows, self.isolate, self.padding = store, windows, isolate, padding
+    `always`: batches have document ids even where no row holds more than one document.
+    """
+
+    def __init__(self, store: TokenStore, windows: Windows, *, isolate: bool, padding: int, always: bool = False):
+        self.store, self.windows, self.padding = store, windows, padding
+        self.isolate, self.always = isolate, always
 
     def __getitem__(self, number: int) -> Batch:
         return self.__getitems__([number])
@@ -72,7 +76,8 @@ class Rows(Dataset[Batch]):
     def __getitems__(self, numbers: list[int]) -> Batch:
         places = np.asarray(numbers, dtype=np.int64)
         starts = np.where(places < 0, self.windows.tokens, places * self.windows.length)
-        return rows(self.store, starts, self.windows.wanted, isolate=self.isolate, padding=self.padding)
+        told = {"isolate": self.isolate, "always": self.always}
+        return rows(self.store, starts, self.windows.wanted, padding=self.padding, **told)
 
 
 def as_it_is(batch: Any) -> Any:

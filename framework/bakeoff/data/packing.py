@@ -40,12 +40,14 @@ class Windows:
         return self.tokens - (self.whole * self.length + self.wanted - self.length) if self.whole else self.tokens
 
 
-def rows(store: TokenStore, starts: np.ndarray, wanted: int, *, isolate: bool, padding: int) -> Batch:
+def rows(
+    store: TokenStore, starts: np.ndarray, wanted: int, *, isolate: bool, padding: int, always: bool = False
+) -> Batch:
     """The rows of `wanted` tokens that begin at `starts`, as a batch of B rows and L tokens.
 
     `tokens` (B, L) long; `documents` (B, L) long, number of each token's document in the split, or None where no row
-    holds more than one or `isolate` is false; `real` (B, L) bool, False behind the end of the split, or None. A start
-    at or behind the end gives a row that is all padding.
+    holds more than one (unless `always`) or `isolate` is false; `real` (B, L) bool, False behind the end of the split,
+    or None. A start at or behind the end gives a row that is all padding.
     """
     tokens = np.full((len(starts), wanted), padding, dtype=np.int64)
     lengths = np.clip(len(store.tokens) - starts, 0, wanted)
@@ -56,16 +58,18 @@ def rows(store: TokenStore, starts: np.ndarray, wanted: int, *, isolate: bool, p
         real = torch.from_numpy(np.arange(wanted) < lengths[:, None])
     return {
         "tokens": torch.from_numpy(tokens),
-        "documents": _documents(store, starts, lengths, wanted) if isolate else None,
+        "documents": _documents(store, starts, lengths, wanted, always) if isolate else None,
         "real": real,
     }
 
 
-def _documents(store: TokenStore, starts: np.ndarray, lengths: np.ndarray, wanted: int) -> torch.Tensor | None:
+def _documents(
+    store: TokenStore, starts: np.ndarray, lengths: np.ndarray, wanted: int, always: bool
+) -> torch.Tensor | None:
     last_tokens = starts + np.maximum(lengths, 1) - 1
     first = np.searchsorted(store.ends, starts, side="right")
     last = np.searchsorted(store.ends, last_tokens, side="right")
-    if (first == last).all():
+    if not always and (first == last).all():
         return None
     documents = np.repeat(first[:, None], wanted, axis=1)
     for number in np.flatnonzero(first != last):

@@ -104,6 +104,7 @@ def _memory(
         rows=rows,
         length=data.length,
         accumulate=accumulation > 1,
+        carried=accumulation if recipe.stateful else 0,
         dtype=own,
         mixed=mixed,
     )

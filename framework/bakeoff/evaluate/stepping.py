@@ -10,6 +10,8 @@ from torch import Tensor
 
 from bakeoff.evaluate.measured import Measured
 from bakeoff.evaluate.precision import PRECISIONS, autocast, precision_of
+from bakeoff.interfaces.objective import Terms
+from bakeoff.model.carrying import Carried
 
 
 class TrainingSteps:
@@ -30,16 +32,25 @@ class TrainingSteps:
         self.accumulation = measured.data.accumulation()
         self.tokens = measured.batch * measured.length * self.accumulation
         self.batches = self._batches()
+        self.carried = Carried(self.model) if measured.recipe.stateful else None
 
     def step(self) -> None:
         """One optimizer step."""
         self.optimizer.zero_grad(set_to_none=True)
-        for _ in range(self.accumulation):
+        for number in range(self.accumulation):
             with autocast(self.measured.recipe, self.measured.device):
-                terms, _ = self.measured.objective(self.model, next(self.batches))
+                terms = self._terms(next(self.batches), number)
                 losses = [total / weight.clamp_min(1) for total, weight in terms.values()]
             torch.stack(losses).sum().backward()
         self.optimizer.step()
+        if self.carried is not None:
+            self.carried.commit()
+
+    def _terms(self, batch: Mapping[str, Tensor | None], number: int) -> Terms:
+        objective = self.measured.objective
+        if self.carried is None:
+            return objective(self.model, batch)[0]
+        return self.carried.run(objective, batch, number)[0]
 
     def _optimizer(self) -> torch.optim.Optimizer:
         """The recipe's, its state there from the beginning, as in the middle of a run."""
@@ -54,7 +65,8 @@ class TrainingSteps:
     def _batches(self) -> Iterator[Mapping[str, Tensor | None]]:
         data, recipe = self.measured.data, self.measured.recipe
         wanted = self.measured.objective.tokens_wanted(self.measured.length)
-        for batch in data.training(tokens_wanted=wanted, seed=recipe.seed_of("data")):
+        seed = recipe.seed_of("data")
+        for batch in data.training(tokens_wanted=wanted, seed=seed, stateful=recipe.stateful):
             yield {
                 name: None if value is None else value.to(self.measured.device, non_blocking=True)
                 for name, value in batch.items()

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.part import StatefulPart
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
@@ -31,6 +32,13 @@ class Backbone(StatefulPart):
     @abstractmethod
     def layers(self) -> nn.ModuleList:
         """The blocks in order."""
+
+    def carry(self, state: Any) -> Any:
+        """The state after a training window as the beginning of the next: of constant size, and detached."""
+        raise CapabilityError(
+            f"{type(self).__name__} carries no state from window to window: define carry(state), "
+            "or set trainer.stateful: false"
+        )
 
     def layer_losses(self, aux: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Auxiliary losses of the layers, each averaged over the layers that report it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
@@ -28,11 +28,15 @@ class Model(Protocol):
 
 
 class TokenLosses(NamedTuple):
-    """What each token cost, (B, T) each: nats, the id that was to be predicted, and its weight (0: not a target)."""
+    """What each token cost, (B, T) each: nats, the id that was to be predicted, and its weight (0: not a target).
+
+    `state` is the one after the batch, if and only if one was given.
+    """
 
     nats: Tensor
     targets: Tensor
     weights: Tensor
+    state: Any = None
 
 
 class Objective(nn.Module, Component):
@@ -40,9 +44,16 @@ class Objective(nn.Module, Component):
 
     A batch holds `tokens` (B, L) long with L = `tokens_wanted(length)`, and, each or None, `documents` (B, L) long and
     `real` (B, L) bool.
+
+    An objective that can continue where a row's last batch ended sets `carries_state`. Its `forward` and
+    `token_losses` then take the backbone's state before the batch as a third argument, `state=None`, and where one is
+    given, return the state after the first `length` tokens as well: `forward` as a third value, `token_losses` in its
+    result.
     """
 
     kind = "objective"
+    carries_state: ClassVar[bool] = False
+    """Takes a state and returns the one after it, as `trainer.stateful` demands."""
 
     @abstractmethod
     def tokens_wanted(self, length: int) -> int:

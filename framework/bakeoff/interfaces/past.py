@@ -136,6 +136,12 @@ class Past:
             after.longest, after.ragged = int(after.length.max()) if self.slots else self.longest + T, True
         return after
 
+    def without_entries(self) -> Past:
+        """The same past without the places of what it holds: enough where no part's state grows with its length."""
+        other = self.map(lambda tensor: tensor)
+        other.entries, other.ragged = None, True
+        return other
+
     def map(self, apply: Callable[[Tensor], Tensor]) -> Past:
         """The same past with `apply` on every tensor (rows first), as for a nest of states."""
         other = object.__new__(Past)

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bakeoff.interfaces.objective import Objective
+from bakeoff.interfaces.objective import Objective, TokenLosses
+from bakeoff.model.carrying import before
 from bakeoff.model.modes import evaluating
 
 
@@ -26,7 +27,8 @@ def evaluate_bits(
     """Cost of the targets of all batches: `nats_per_token`, `tokens` and, where bytes are known, `bits_per_byte`.
 
     Nats and bytes are summed over real targets in double precision, so that neither batch size, nor a short last batch,
-    nor the number of ranks changes the answer.
+    nor the number of ranks changes the answer. Batches that hold `fresh` are consecutive windows of lanes: each begins
+    with the state after the one before it, but for the rows that `fresh` names.
 
     Parameters
     ----------
@@ -35,11 +37,12 @@ def evaluate_bits(
     add_up : adds the vector of sums up over ranks; None for one rank.
     """
     table = None if bytes_per_token is None else torch.as_tensor(bytes_per_token, device=device).long()
-    sums = torch.zeros(3, dtype=torch.float64)
+    sums, state = torch.zeros(3, dtype=torch.float64), None
     with evaluating(model), evaluating(objective), torch.no_grad():
         for batch in loader:
             moved = {name: None if value is None else value.to(device) for name, value in batch.items()}
-            sums += _sums(model, objective, moved, table).cpu()
+            losses, state = _losses(model, objective, moved, state)
+            sums += _sums(losses, table).cpu()
     if add_up is not None:
         sums = add_up(sums)
     nats, tokens, size = sums.tolist()
@@ -53,9 +56,18 @@ def evaluate_bits(
     return result
 
 
-def _sums(model: Any, objective: Objective, batch: Mapping[str, Tensor | None], table: Tensor | None) -> Tensor:
-    """Nats, count and bytes of the real targets of one batch, (3,) double."""
-    losses = objective.token_losses(model, batch)
+def _losses(
+    model: Any, objective: Objective, batch: Mapping[str, Tensor | None], state: Any
+) -> tuple[TokenLosses, Any]:
+    """What the tokens of a batch cost, and the state to go on with, where there is one."""
+    if "fresh" not in batch:
+        return objective.token_losses(model, batch), None
+    losses = objective.token_losses(model, batch, before(model, state, batch))  # type: ignore[call-arg]
+    return losses, model.backbone.carry(losses.state)
+
+
+def _sums(losses: TokenLosses, table: Tensor | None) -> Tensor:
+    """Nats, count and bytes of the real targets, (3,) double."""
     real = losses.weights != 0
     nats = losses.nats[real].double().sum()
     size = torch.zeros_like(nats) if table is None else table[losses.targets[real]].sum().double()

@@ -19,6 +19,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from bakeoff.interfaces.objective import Objective
+from bakeoff.interfaces.state import nbytes, tensors
+from bakeoff.model.carrying import Carried, begin
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -32,6 +34,8 @@ class Memory(NamedTuple):
     optimizer: int
     activations: int
     """Whatever else is live at the peak: what backward needs, and temporaries."""
+    states: int = 0
+    """Of lanes, before and after the step, where they go on from step to step."""
 
     @property
     def peak(self) -> int:
@@ -75,6 +79,7 @@ def planned_memory(
     length: int,
     documents: bool = False,
     accumulate: bool = False,
+    carried: int = 0,
     dtype: torch.dtype | None = None,
     mixed: torch.dtype | None = None,
 ) -> Memory:
@@ -83,6 +88,7 @@ def planned_memory(
     Parameters
     ----------
     rows, length : of a micro-batch. documents : it holds document ids.
+    carried : micro-batches of a step, where the states of their rows go on to the next step; 0: they do not.
     dtype : the parameters' own, where it is not float32. mixed : autocast to this type.
 
     Raises what a part raises that looks at values (`torch._subclasses.fake_tensor.DataDependentOutputException` and
@@ -95,7 +101,9 @@ def planned_memory(
         if documents:
             batch["documents"] = torch.zeros(shape, dtype=torch.long)
         context = nullcontext() if mixed is None else torch.autocast("cpu", mixed)
-        return step_memory(model, objective, make_optimizer, batch, accumulate=accumulate, context=context)
+        return step_memory(
+            model, objective, make_optimizer, batch, accumulate=accumulate, carried=carried, context=context
+        )
 
 
 def _of_type(build: Callable[[], nn.Module], dtype: torch.dtype | None) -> nn.Module:
@@ -114,16 +122,21 @@ def step_memory(
     batch: Mapping[str, Tensor | None],
     *,
     accumulate: bool = False,
+    carried: int = 0,
     context: AbstractContextManager[Any] | None = None,
 ) -> Memory:
     """Bytes of one step on `batch`, forward and backward and optimizer; `accumulate`: gradients stand from before.
 
+    `carried` is the number of micro-batches whose states go on, of which `batch` is one.
     Changes the model's parameters: they take a step with gradients of zero, and then one with the batch's.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = make_optimizer(trained)
+    lanes = Carried(model)
+    if carried:
+        lanes.states[0] = begin(model, len(batch["tokens"]))  # type: ignore[arg-type]
     with Live() as live:
-        live.note([*model.parameters(), *model.buffers(), *batch.values()])
+        live.note([*model.parameters(), *model.buffers(), *batch.values(), *tensors(lanes.states)])
         for parameter in trained:
             parameter.grad = torch.zeros_like(parameter)
         optimizer.step()
@@ -131,15 +144,16 @@ def step_memory(
             optimizer.zero_grad(set_to_none=True)
         live.peak = live.now
         with context or nullcontext():
-            terms, _ = objective(model, batch)
+            terms = lanes.run(objective, batch, 0)[0] if carried else objective(model, batch)[0]
             loss = sum((total for total, _ in terms.values()), torch.zeros(()))
         loss.backward()
         del terms, loss
         optimizer.step()
+    own = nbytes(lanes.states) + nbytes(lanes.after)
     held = sum(size(t) for t in [*model.parameters(), *model.buffers()])
     gradients = sum(size(parameter) for parameter in trained)
     states = sum(size(t) for state in optimizer.state.values() for t in tree_leaves(state) if isinstance(t, Tensor))
-    return Memory(held, gradients, states, live.peak - held - gradients - states)
+    return Memory(held, gradients, states, live.peak - held - gradients - states - own, own * carried)
 
 
 def size(tensor: Tensor) -> int:

@@ -27,6 +27,8 @@ class Causal(Objective):
     label_smoothing : share of the target's mass that is spread evenly over the vocabulary.
     """
 
+    carries_state = True
+
     def __init__(self, *, z_loss: float = 0.0, label_smoothing: float = 0.0):
         super().__init__()
         if z_loss < 0:
@@ -44,10 +46,10 @@ class Causal(Objective):
         """One more than there are inputs."""
         return length + 1
 
-    def forward(self, model: Model, batch: Mapping[str, Tensor | None]) -> tuple[Terms, Statistics]:
+    def forward(self, model: Model, batch: Mapping[str, Tensor | None], state: Any = None) -> Any:
         """Term "loss" (penalties included) and one term for each auxiliary loss of the layers."""
-        shifted = self._shift(batch)
-        result = model.backbone(shifted.sequence)
+        shifted = self._shift(batch, state)
+        result = model.backbone(shifted.sequence, state)
         loss, nats = model.head(
             result.y,
             shifted.targets,
@@ -61,15 +63,16 @@ class Causal(Objective):
             terms[name] = (extra * count, count)
         statistics: Statistics = {"nats": nats, "tokens": count}
         statistics |= {f"aux.{name}": value.detach() for name, value in result.aux.items()}
-        return terms, statistics
+        return (terms, statistics) if state is None else (terms, statistics, result.state)
 
-    def token_losses(self, model: Model, batch: Mapping[str, Tensor | None]) -> TokenLosses:
+    def token_losses(self, model: Model, batch: Mapping[str, Tensor | None], state: Any = None) -> TokenLosses:
         """Nats of each next token."""
-        shifted = self._shift(batch)
-        nats = model.head(model.backbone(shifted.sequence).y, shifted.targets, reduce="none")
-        return TokenLosses(nats, shifted.targets, shifted.weights)
+        shifted = self._shift(batch, state)
+        result = model.backbone(shifted.sequence, state)
+        nats = model.head(result.y, shifted.targets, reduce="none")
+        return TokenLosses(nats, shifted.targets, shifted.weights, result.state)
 
-    def _shift(self, batch: Mapping[str, Tensor | None]) -> _Shifted:
+    def _shift(self, batch: Mapping[str, Tensor | None], state: Any) -> _Shifted:
         tokens, documents, real = batch["tokens"], batch.get("documents"), batch.get("real")
         assert tokens is not None
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
@@ -82,5 +85,6 @@ class Causal(Objective):
             inputs,
             documents=None if documents is None else documents[:, :-1],
             real=None if real is None else real[:, :-1],
+            past=None if state is None else state.past,
         )
         return _Shifted(sequence, targets, counts.to(torch.float32))

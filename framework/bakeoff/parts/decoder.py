@@ -18,6 +18,7 @@ from bakeoff.interfaces.past import Past
 from bakeoff.interfaces.position import PositionalEncoding
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
+from bakeoff.interfaces.state import map_state
 from bakeoff.parts.linear import Embedding
 from bakeoff.parts.needs import gather
 from bakeoff.parts.norms import RMSNorm
@@ -166,6 +167,10 @@ class Decoder(Backbone):
         """The empty states of all layers, and a past of no tokens."""
         layers = tuple(block.empty_state(batch, max_length, dtype, device) for block in self._each())
         return DecoderState(layers, Past(batch, max_length, device))
+
+    def carry(self, state: DecoderState) -> DecoderState:
+        """The same state, detached; the past keeps no places, since no layer's state grows."""
+        return DecoderState(map_state(Tensor.detach, state.layers), state.past.without_entries())
 
     def flops(self, queries: int, keys: int) -> int:
         """The blocks' work; looking up an embedding is none."""

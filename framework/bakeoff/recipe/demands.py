@@ -25,10 +25,14 @@ def check_demands(recipe: Recipe) -> Any:
     """
     _trainer(recipe)
     model = outlined(recipe, vocabulary(recipe))
+    unmet: list[str] = []
     if recipe.tree["data"].get("isolate_documents", True):
-        unmet = list(_unmet(recipe, model, "documents"))
-        if unmet:
-            raise CapabilityError(_told(unmet))
+        unmet += _unmet(recipe, model, "documents", "data.isolate_documents")
+    if recipe.stateful:
+        unmet += [*_stateless_objective(recipe), *_unmet(recipe, model, "constant_state", "trainer.stateful")]
+        unmet += _growing(recipe, model)
+    if unmet:
+        raise CapabilityError(_told(unmet))
     return model
 
 
@@ -57,8 +61,8 @@ def vocabulary(recipe: Recipe) -> int:
     return recipe.tree["model"].get("vocab_size") or _VOCABULARY
 
 
-def _unmet(recipe: Recipe, model: Any, capability: str) -> Iterator[str]:
-    """A line for each class of mixer or feed-forward in the model that does not claim a capability."""
+def _unmet(recipe: Recipe, model: Any, capability: str, setting: str) -> Iterator[str]:
+    """A line for each class of mixer or feed-forward in the model that lacks a capability that a setting demands."""
     seen: set[type] = set()
     for module in model.modules():
         kind = getattr(module, "kind", None)
@@ -69,8 +73,41 @@ def _unmet(recipe: Recipe, model: Any, capability: str) -> Iterator[str]:
         path = recipe.path_of(type(module)) or "model"
         claiming = ", ".join(other for other in claimants(kind, capability) if other != name)
         yield (
-            f"{path}{recipe.place(path)}: {name} does not claim `{capability}`, which data.isolate_documents: true "
-            f"demands; use a {kind.replace('_', '-')} that claims it ({claiming}), or set data.isolate_documents: false"
+            f"{path}{recipe.place(path)}: {name} does not claim `{capability}`, which {setting}: true demands; "
+            f"use a {kind.replace('_', '-')} that claims it ({claiming}), or set {setting}: false"
+        )
+
+
+def _growing(recipe: Recipe, model: Any) -> Iterator[str]:
+    """A line for each class of mixer or feed-forward whose state is constant in decoding, and grows under gradients."""
+    import torch
+
+    from bakeoff.interfaces.state import nbytes
+
+    found: dict[type, None] = {}
+    for part in model.modules():
+        if getattr(part, "kind", None) in _WORKERS and part.capabilities.constant_state:
+            sizes = set()
+            for gradients in (True, False):
+                with torch.set_grad_enabled(gradients):
+                    sizes.add(nbytes(part.empty_state(1, 8, torch.float32, "meta")))
+            found |= {type(part): None} if len(sizes) > 1 else {}
+    for cls in found:
+        name, path = name_of(cls) or cls.__name__, recipe.path_of(cls) or "model"
+        yield (
+            f"{path}{recipe.place(path)}: the state of {name} has a constant size in decoding, but under gradients it "
+            "keeps all past tokens, and trainer.stateful: true would let it grow without end; use a recurrent mixer, "
+            "or set trainer.stateful: false"
+        )
+
+
+def _stateless_objective(recipe: Recipe) -> Iterator[str]:
+    """A line if the recipe's objective cannot take a state."""
+    if not recipe.build("objective").carries_state:
+        carrying = ", ".join(e.name for e in names("objective") if find(e.name, "objective").carries_state)  # type: ignore[attr-defined]
+        yield (
+            f"objective{recipe.place('objective')}: {recipe.tree['objective']['use']} takes no state, which "
+            f"trainer.stateful: true demands; use one with `carries_state` ({carrying}), or set trainer.stateful: false"
         )
 
 

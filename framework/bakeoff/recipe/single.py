@@ -20,6 +20,7 @@ from bakeoff.recipe.places import check_keys, place_of
 from bakeoff.recipe.reading import Layer
 from bakeoff.recipe.schema import DEFAULTS, FOLLOWING, SEEDS, check_sections, load, model_arguments
 from bakeoff.recipe.slips import lines, report
+from bakeoff.recipe.trainer import OWN
 from bakeoff.registry import name_of
 
 
@@ -46,6 +47,11 @@ class Recipe:
     def tree(self) -> dict[str, Any]:
         """The checked recipe in the short form, `{use: NAME, …}`, interpolated, defaults of sections filled in."""
         return self._check(fill=False)[0]
+
+    @property
+    def stateful(self) -> bool:
+        """Whether states go on from one training window to the next (`trainer.stateful`)."""
+        return bool(self.tree["trainer"].get("stateful"))
 
     @property
     def full(self) -> dict[str, Any]:
@@ -137,6 +143,8 @@ class Recipe:
             value = value[int(word)] if isinstance(value, list) else value[word]
         if path == "model":
             return self._model(value, checker, links)
+        if path == "trainer":
+            value = {key: item for key, item in value.items() if key not in OWN}
         made = make(value, path, checker.makers)
         return load("bakeoff.data:Data")(**made, **links) if path == "data" else made
 

@@ -1,4 +1,4 @@
-"""The schema of `trainer:`: the signature of Lightning's Trainer, read from its source without importing it."""
+"""The schema of `trainer:`: our own keys, and the signature of Lightning's Trainer, read without importing it."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ DECIDED_ELSEWHERE = {
     "default_root_dir": "each run has its own folder: bakeoff fit --folder",
     "barebones": "the loop is kept light as it is",
 }
+
+#: What `trainer:` holds beside the arguments of Lightning's Trainer.
+OWN = {"stateful": Parameter("stateful", bool, False)}
 
 
 class _Named(type):
@@ -74,7 +77,7 @@ def trainer_signature() -> Signature:
         annotation = Any if argument.annotation is None else _evaluated(argument.annotation, names)
         value = REQUIRED if default is None else ast.literal_eval(default)
         found[argument.arg] = Parameter(argument.arg, annotation, value)
-    return Signature({name: p for name, p in found.items() if name not in DECIDED_ELSEWHERE})
+    return Signature({name: p for name, p in found.items() if name not in DECIDED_ELSEWHERE} | OWN)
 
 
 def _lightning() -> Path:

@@ -47,6 +47,7 @@ class Assembly:
             nominal=self.data.batch_tokens,
             seed=self.recipe.seed_of("dropout"),
             clock=clock,
+            lanes=self.data.global_batch if self.recipe.stateful else None,
             wants_stop=lambda: signals.asked is not None,
         )
 
@@ -97,5 +98,6 @@ class TrainingData(pl.LightningDataModule):
             first_step=self.clock.step,
             ranks=trainer.world_size,
             rank=trainer.global_rank,
+            stateful=self.assembly.recipe.stateful,
         )
         return follow_parent(loader)

@@ -27,13 +27,16 @@ class Interrupted(KeyboardInterrupt):
         self.code = code
 
 
-def check_finite(step: int, means: Mapping[str, float], norm: float, named: Iterable[tuple[str, nn.Parameter]]) -> None:
+def check_finite(
+    step: int, means: Mapping[str, float], norm: float, named: Iterable[tuple[str, nn.Parameter]], carried: float = 0
+) -> None:
     """Raise `NotFinite` before optimizer step `step` (from 1) if a term's mean or the gradients' norm is not finite.
 
-    The message names the terms and the first parameters concerned.
+    So too if `carried` values of the states that go on to the next step are not. The message names the terms and the
+    first parameters concerned.
     """
     odd = [f"{name} is {mean}" for name, mean in means.items() if not math.isfinite(mean)]
-    if not odd and math.isfinite(norm):
+    if not odd and math.isfinite(norm) and not carried:
         return
     parts = [f"loss term {text}" for text in odd]
     if not math.isfinite(norm):
@@ -41,6 +44,8 @@ def check_finite(step: int, means: Mapping[str, float], norm: float, named: Iter
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         where = f"gradient of {', '.join(names[:3])}{more} is not finite"
         parts.append(where if names else f"the gradients' norm is {norm}, though each of them is finite")
+    if carried:
+        parts.append(f"{carried:.0f} values of the states for the next window are not finite")
     raise NotFinite(
         f"stopped before optimizer step {step}: {'; '.join(parts)}. No parameter was changed by it. "
         "Lower optimizer.lr, lengthen schedule.warmup, set trainer.gradient_clip_val, or use a wider trainer.precision"

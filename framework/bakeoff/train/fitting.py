@@ -108,7 +108,9 @@ def _train(recipe: Recipe, place: RunFolder, trainer: pl.Trainer, progress: Prog
     conductor = Conductor(
         scale=_scale(assembly, trainer, progress),
         log_every=trainer.log_every_n_steps,  # type: ignore[attr-defined]
-        validation=Validation(assembly.data, every=wanted["every_steps"], tokens=wanted["tokens"]),
+        validation=Validation(
+            assembly.data, every=wanted["every_steps"], tokens=wanted["tokens"], stateful=recipe.stateful
+        ),
         curve=curve if main else None,
         checkpoints=checkpoints,
         display=display,

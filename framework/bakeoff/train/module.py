@@ -12,7 +12,9 @@ from torch.optim import Optimizer
 
 from bakeoff.interfaces.objective import Objective
 from bakeoff.interfaces.schedule import Schedule
+from bakeoff.model.carrying import Carried, odd_values
 from bakeoff.train.failures import check_finite
+from bakeoff.train.lanes import LANES, gathered, restored
 from bakeoff.train.loop import LeanModule
 from bakeoff.train.optimizers import build_optimizer, set_rates
 from bakeoff.train.randomness import mix, seed_device
@@ -31,9 +33,9 @@ class Clock:
 class LastStep:
     """What the latest optimizer step was, in plain numbers."""
 
-    def __init__(self, means: dict[str, float], nats: float, tokens: float, norm: float, stop: bool):
+    def __init__(self, means: dict[str, float], nats: float, tokens: float, norm: float, stop: bool, odd: float):
         self.means, self.nats, self.tokens = means, nats, tokens
-        self.norm, self.stop = norm, stop
+        self.norm, self.stop, self.odd = norm, stop, odd
 
 
 class TrainingModule(LeanModule):
@@ -51,6 +53,7 @@ class TrainingModule(LeanModule):
     nominal : about how many targets an optimizer step has.
     seed : of dropout and other noise.
     clock : where the run stands.
+    lanes : rows of the global batch whose states go on from step to step, and into checkpoints; None: no state does.
     wants_stop : whether this process was asked to stop; ranks agree on it once a step.
     """
 
@@ -67,6 +70,7 @@ class TrainingModule(LeanModule):
         nominal: int,
         seed: int,
         clock: Clock,
+        lanes: int | None = None,
         wants_stop: Callable[[], bool] = lambda: False,
     ):
         super().__init__()
@@ -74,6 +78,7 @@ class TrainingModule(LeanModule):
         self.make_optimizer, self.schedule, self.total = make_optimizer, schedule, total
         self.nominal = float(2 ** round(math.log2(nominal)))  # a power of two: dividing by it rounds nothing
         self.seed, self.clock, self.wants_stop = seed, clock, wants_stop
+        self.lanes, self.carried = lanes, None if lanes is None else Carried(model)
         self.last: LastStep | None = None
         self.trained: list[nn.Parameter] = []
 
@@ -87,6 +92,22 @@ class TrainingModule(LeanModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Let the loop's counters say where the run stands under this number of ranks."""
         set_counters(checkpoint["loops"], self.clock.step, self.trainer.accumulate_grad_batches)
+        if self.lanes is not None:
+            trainer, lanes = self.trainer, self.lanes
+            self.carried = restored(
+                checkpoint.get(LANES),
+                self.model,
+                lanes=lanes,
+                accumulation=trainer.accumulate_grad_batches,
+                ranks=trainer.world_size,
+                rank=trainer.global_rank,
+                device=trainer.strategy.root_device,
+            )
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep the states of all lanes; all ranks call it."""
+        if self.carried is not None:
+            checkpoint[LANES] = gathered(self.carried, self.trainer.world_size)
 
     def on_fit_start(self) -> None:
         """Learn how many ranks there are."""
@@ -100,11 +121,18 @@ class TrainingModule(LeanModule):
         clock = self.clock
         seed_device(mix(self.seed, clock.step, clock.micro, self.rank), self.device)
         clock.micro += 1
-        terms, statistics = self.objective(self.model, batch)
+        terms, statistics = self._run(batch, clock.micro - 1)
         if self.sums.add_up is not None:  # ranks agree on whether to stop in the same exchange that adds up the loss
             asked = torch.tensor(float(self.wants_stop()), device=self.device)
             statistics = {**statistics, "stop": asked}
         return self.sums.enter(terms, statistics) * self.trainer.accumulate_grad_batches  # Lightning divides by it
+
+    def _run(self, batch: Mapping[str, Tensor | None], number: int) -> tuple[Any, Any]:
+        """The objective on micro-batch `number` of the step, from the states of its lanes where they have any."""
+        if self.carried is None:
+            return self.objective(self.model, batch)
+        terms, statistics = self.carried.run(self.objective, batch, number)
+        return terms, {**statistics, "odd": odd_values(self.carried.after[number])}
 
     def backward(self, loss: Tensor) -> None:
         """Differentiate; at the last micro-batch of a step, bring gradients to their final scale."""
@@ -135,7 +163,8 @@ class TrainingModule(LeanModule):
         norm = torch.nn.utils.get_total_norm(gradients)
         self.last = last = self._read(norm)
         scaled = getattr(self.trainer.precision_plugin, "scaler", None) is not None  # skips steps that overflow itself
-        check_finite(self.clock.step + 1, last.means, 0.0 if scaled else last.norm, self.named_parameters())
+        norm_seen = 0.0 if scaled else last.norm
+        check_finite(self.clock.step + 1, last.means, norm_seen, self.named_parameters(), last.odd)
         if not gradient_clip_val:
             return
         if gradient_clip_algorithm == "value":
@@ -147,7 +176,8 @@ class TrainingModule(LeanModule):
         plain, (plain_norm,) = self.totals.numbers(norm)
         terms = [name.removeprefix("sum.") for name in plain if name.startswith("sum.")]
         means = {term: plain[f"sum.{term}"] / (plain[f"weight.{term}"] or math.inf) for term in terms}
-        return LastStep(means, plain["nats"], plain["tokens"], plain_norm, plain.get("stop", 0.0) > 0)
+        stop, odd = plain.get("stop", 0.0) > 0, plain.get("odd", 0.0)
+        return LastStep(means, plain["nats"], plain["tokens"], plain_norm, stop, odd)
 
     def optimizer_step(
         self,
@@ -168,6 +198,8 @@ class TrainingModule(LeanModule):
         if aux:
             with torch.no_grad():
                 self.model.backbone.after_step(aux)  # type: ignore[operator, union-attr]
+        if self.carried is not None:
+            self.carried.commit()
         self.clock.step += 1
         self.clock.micro = 0
 

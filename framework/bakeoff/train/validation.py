@@ -22,12 +22,13 @@ class Validation:
     ----------
     every : optimizer steps between two; None: only at the end.
     tokens : about how many tokens to measure; None: the whole split.
+    stateful : whether states go on from one window to the next, as in training.
     """
 
-    def __init__(self, data: Data, *, every: int | None, tokens: int | None):
+    def __init__(self, data: Data, *, every: int | None, tokens: int | None, stateful: bool = False):
         if every is not None and every < 1:
             raise UserError(f"validation.every_steps is {every}; it must be at least 1, or null for only at the end")
-        self.data, self.every, self.tokens = data, every, tokens
+        self.data, self.every, self.tokens, self.stateful = data, every, tokens, stateful
         self.table = data.bytes_per_token if data.tokenizer.lossless else None
 
     def due(self, step: int) -> bool:
@@ -42,6 +43,7 @@ class Validation:
             tokens=self.tokens,
             ranks=trainer.world_size,
             rank=trainer.global_rank,
+            stateful=self.stateful,
         )
         loader.num_workers = 0  # to read takes less time than to start processes that read
         with trainer.precision_plugin.val_step_context():
