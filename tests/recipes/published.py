@@ -42,7 +42,7 @@ def _implementation(config: Any) -> str | None:
     return None if config.model_type in ("mamba", "mamba2") else "eager"
 
 
-def _rope(base: float, **more: Any) -> dict[str, Any]:
+def _rope(base: float | None, **more: Any) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": "default", "rope_theta": base, **more}}
 
 
@@ -94,6 +94,15 @@ def _zamba2(d: int, layers: int, heads: int, state: int) -> dict[str, Any]:
     options = {"use_shared_attention_adapter": True, "use_mem_rope": True, "num_mem_blocks": 1}
     shape = {"hidden_size": d, "num_hidden_layers": layers, "layers_block_type": kinds, "intermediate_size": 4 * d}
     return {**shape, "n_mamba_heads": heads, "mamba_d_state": state, **options}
+
+
+def _linear_attention(key_heads: int, value_heads: int, key_width: int, value_width: int) -> dict[str, Any]:
+    return {
+        "linear_num_key_heads": key_heads,
+        "linear_num_value_heads": value_heads,
+        "linear_key_head_dim": key_width,
+        "linear_value_head_dim": value_width,
+    }
 
 
 #: By name of the recipe; sizes of one family first, the family that they stand for having `small` weights to compare.
@@ -253,6 +262,50 @@ FAMILIES = {
             },
             {f"{_MIXER}.n_heads": 4, f"{_MIXER}.key_width": 16, f"{_FEED_FORWARD}.width": 128},
         ),
+        Family(
+            "qwen3_next_dense",
+            transformers.Qwen3NextConfig,
+            {
+                "intermediate_size": 5120,
+                "mlp_only_layers": list(range(48)),
+                "rms_norm_eps": 1e-6,
+                **_rope(1e7, partial_rotary_factor=0.25),
+            },
+            {
+                **_OF_GROUPS,
+                "head_dim": 16,
+                "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+                **_linear_attention(2, 4, 8, 12),
+            },
+            {
+                "model.pattern": ["layer", "attention", "layer"],
+                f"{_FEED_FORWARD}.width": 48,
+                f"{_MIXER}.n_heads": 4,
+                f"{_MIXER}.n_key_heads": 2,
+                f"{_MIXER}.key_width": 8,
+                f"{_MIXER}.value_width": 12,
+                "model.blocks.attention.mixer.n_heads": 4,
+                "model.blocks.attention.mixer.n_kv_heads": 2,
+                "model.blocks.attention.mixer.head_width": 16,
+            },
+        ),
+        Family(
+            "olmo_hybrid_7b",
+            transformers.OlmoHybridConfig,
+            _rope(None),
+            {
+                **_OF_LLAMA,
+                "layer_types": ["linear_attention", "linear_attention", "full_attention"],
+                **_linear_attention(4, 4, 6, 12),
+            },
+            {
+                **_WIDTH,
+                "model.pattern": ["delta", "delta", "layer"],
+                "model.blocks.delta.mixer.n_heads": 4,
+                "model.blocks.delta.mixer.key_width": 6,
+                "model.blocks.delta.mixer.value_width": 12,
+            },
+        ),
     ]
 }
 
@@ -275,6 +328,7 @@ SIZES = {
     "mamba_2_8b": ("mamba_130m", _mamba(2560, 64)),
 }
 
+_RWKV7 = ("0_1b", "0_4b", "1_5b", "2_9b")
 #: Recipes at a published shape that `transformers` has no class of, and what makes each small.
 SHAPES: dict[str, dict[str, Any]] = {
     "retnet_1_3b": _WIDTH,
@@ -285,4 +339,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "model.blocks.window.mixer.n_heads": 4,
         "model.pattern": ["layer", "linear", "window"],
     },
+    "delta_net_1_3b": _WIDTH,
+    "gated_delta_net_1_3b": _WIDTH,
+    **{f"rwkv7_{size}": {f"{_MIXER}.head_width": 16, f"{_FEED_FORWARD}.width": 48} for size in _RWKV7},
 }

@@ -44,6 +44,20 @@ COUNTS = {
     + 5 * (2 * 1024 * 256 + 2 * 1024**2 + 4 * 1024**2)
     + 1024
     + 50280 * 1024,
+    # q, k, v and output; beta; convolutions; the norm of a head; feed-forward; norms
+    "delta_net_1_3b": 24 * (4 * 2048**2 + 2048 * 16 + 3 * 2048 * 4 + 128 + 3 * 2048 * 5632 + 2 * 2048)
+    + 2048
+    + 2 * 32000 * 2048,
+    # q and k of 1536; v, gate and output of 3072; beta and decay of 6 heads with A and dt; as above
+    "gated_delta_net_1_3b": 21
+    * (2 * 2048 * 1536 + 3 * 2048 * 3072 + 12 * 2048 + 12 + 6144 * 4 + 512 + 3 * 2048 * 5632 + 2 * 2048)
+    + 2048
+    + 2 * 32000 * 2048,
+    # the paper's table
+    "rwkv7_0_1b": 191_034_624,
+    "rwkv7_0_4b": 450_767_872,
+    "rwkv7_1_5b": 1_527_404_544,
+    "rwkv7_2_9b": 2_947_735_040,
 }
 
 
