@@ -10,8 +10,6 @@ normaliser (Katharopoulos et al., 2020, arXiv:2006.16236).
 
 from __future__ import annotations
 
-from typing import Any
-
 from bakeoff.parts.scans.scalar_decay import scalar_decay, scalar_decay_naive, scalar_decay_step
 from torch import Tensor
 from torch.nn import functional as F
@@ -38,13 +36,14 @@ def linear_attention(
     before, and no state is returned. `segments` (B, T) counts the documents that began in it: the state of one does
     not reach the next.
     """
-    written = _written(v, eps, real)
+    given, phi = (q, k), None
     if feature_map.of_products:
-        result = scalar_decay(q, k, written, feature_map=feature_map, chunk=chunk, state=state, segments=segments)
+        phi = feature_map
     else:
-        phi = (feature_map.features(t) for t in (q, k))
-        result = scalar_decay(*phi, written, chunk=chunk, state=state, segments=segments)
-    return _normalised(result[0], eps), result[1]
+        given = feature_map.features(q), feature_map.features(k)
+    values = written(v, eps, real)
+    y, after = scalar_decay(*given, values, feature_map=phi, chunk=chunk, state=state, segments=segments)
+    return normalised(y, eps), after
 
 
 def linear_attention_step(
@@ -60,8 +59,8 @@ def linear_attention_step(
 ) -> tuple[Tensor, Tensor]:
     """What `linear_attention` computes for one token, T = 1."""
     phi = (feature_map.features(t) for t in (q, k))
-    y, after = scalar_decay_step(*phi, _written(v, eps, real), state=state, segments=segments)
-    return _normalised(y, eps), after
+    y, after = scalar_decay_step(*phi, written(v, eps, real), state=state, segments=segments)
+    return normalised(y, eps), after
 
 
 def linear_attention_naive(
@@ -77,16 +76,17 @@ def linear_attention_naive(
 ) -> tuple[Tensor, Tensor | None]:
     """What `linear_attention` computes, one token after the other."""
     phi = (feature_map.features(t) for t in (q, k))
-    y, after = scalar_decay_naive(*phi, _written(v, eps, real), state=state, segments=segments)
-    return _normalised(y, eps), after
+    y, after = scalar_decay_naive(*phi, written(v, eps, real), state=state, segments=segments)
+    return normalised(y, eps), after
 
 
-def _written(v: Tensor, eps: float | None, real: Tensor | None) -> Tensor:
+def written(v: Tensor, eps: float | None, real: Tensor | None) -> Tensor:
     """Values, and a one beside them for the normaliser; zeros for padding."""
     if eps is not None:
         v = F.pad(v, (0, 1), value=1.0)
     return v if real is None else v * real[:, :, None, None].to(v.dtype)
 
 
-def _normalised(y: Tensor, eps: float | None) -> Any:
+def normalised(y: Tensor, eps: float | None) -> Tensor:
+    """What was read of values, divided by what was read of the ones beside them."""
     return y if eps is None else y[..., :-1] / (y[..., -1:] + eps)
