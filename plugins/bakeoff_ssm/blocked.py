@@ -19,8 +19,8 @@ from torch.autograd.function import once_differentiable
 
 #: Tokens of a chunk, at most: the recurrence inside chunks is a loop over so many positions.
 CHUNK = 16
-#: Numbers in a block: half a megabyte of float32 where a cache of a core is to hold it, else what fills a device.
-IN_CACHE, ON_DEVICE = 2**17, 2**26
+#: Numbers in a block: a megabyte of float32 where a cache of a core is to hold it, else what fills a device.
+IN_CACHE, ON_DEVICE = 2**18, 2**26
 
 
 class Inputs(NamedTuple):
