@@ -342,4 +342,5 @@ SHAPES: dict[str, dict[str, Any]] = {
     "delta_net_1_3b": _WIDTH,
     "gated_delta_net_1_3b": _WIDTH,
     **{f"rwkv7_{size}": {f"{_MIXER}.head_width": 16, f"{_FEED_FORWARD}.width": 48} for size in _RWKV7},
+    "sentiment_neuron": {f"{_MIXER}.width": 48},
 }
