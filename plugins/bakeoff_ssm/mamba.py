@@ -104,6 +104,7 @@ class Mamba(SequenceMixer):
             torch=selective_scan,
             kernels="bakeoff_ssm.kernels:selective_scan",
             package="mamba_ssm",
+            limit=f"state_size is {state_size}, over 256" if state_size > 256 else None,
         )
 
     @classmethod

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from bakeoff.interfaces import Capabilities, LayerContext, Part, Reference, Result, Sequence, SequenceMixer, init
+from bakeoff.parts.kernels import Backend, choose
 from bakeoff.parts.linear import Linear, linear_flops
 from bakeoff.parts.short_convolution import ShortConvolution
 from torch import Tensor, nn
@@ -49,6 +50,7 @@ class Mamba2(SequenceMixer):
     bias : whether the projections have one.
     conv_bias : whether the convolution has one.
     eps : added to the mean square in the norm.
+    backend : plain torch, or kernels on a GPU.
     """
 
     reference = Reference(
@@ -77,6 +79,7 @@ class Mamba2(SequenceMixer):
         bias: bool = False,
         conv_bias: bool = True,
         eps: float = 1e-5,
+        backend: Backend = "auto",
     ):
         super().__init__(context)
         inner = round(expand * context.d_model)
@@ -103,6 +106,7 @@ class Mamba2(SequenceMixer):
         self.D = nn.Parameter(torch.empty(self.n_heads))
         self.norm = GatedNorm(context.child(d_model=inner), n_groups=n_groups, eps=eps)
         self.output = Linear(inner, d, bias=bias, role="output")
+        self.scan = choose(backend, part="mamba2", torch=ssd, kernels="bakeoff_ssm.kernels:ssd", package="mamba_ssm")
 
     @classmethod
     def examples(cls) -> list[dict[str, Any]]:
@@ -158,7 +162,7 @@ class Mamba2(SequenceMixer):
     def _scan(self, *given: Tensor, state: Tensor | None, segments: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if state is not None and given[0].shape[1] == 1:
             return ssd_step(*given, state, segments)
-        return ssd(*given, chunk=self.chunk, state=state, segments=segments)
+        return self.scan(*given, chunk=self.chunk, state=state, segments=segments)
 
     def _convolutions(self) -> tuple[ShortConvolution, ...]:
         return self.convolve_x, self.convolve_B, self.convolve_C
