@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from bakeoff.parts.scans.elementwise import before, recur, recur_backward
+from bakeoff.parts.scans.elementwise import before, recur_, recur_backward
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -79,7 +79,7 @@ class _Recurrence(torch.autograd.Function):
             log_a += torch.zeros_like(first, dtype=log_a.dtype).masked_fill_(first, -torch.inf)[:, :, None]
         a = log_a.exp()
         m = log_a.mul_(2).expm1_().neg_().sqrt_()
-        h = recur(a, (m * i).mul_(x), state)
+        h = recur_(a, (m * i).mul_(x), state)
         ctx.save_for_backward(x, r, i, floor, a, m, h, state)
         ctx.set_materialize_grads(False)
         return h, h[:, -1].clone()

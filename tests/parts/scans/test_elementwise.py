@@ -4,7 +4,7 @@ import pytest
 import torch
 from bakeoff.parts.scans.elementwise import linear_scan, linear_scan_naive, linear_scan_step
 
-LENGTHS = [1, 2, 3, 15, 16, 17, 31, 64, 100, 130]
+LENGTHS = [1, 2, 3, 15, 16, 17, 31, 32, 64, 100, 530]
 B, C = 2, 5
 
 

@@ -1,19 +1,22 @@
 """The linear recurrence of each channel by itself, `h_t = exp(log_a_t) h_(t-1) + b_t`, and its gradient.
 
-Time is cut into about sqrt(T) chunks of about sqrt(T) tokens. All chunks are scanned at once, each from zero, then one
-after the other is told what enters it, times the product of its decays up to each token: 2 sqrt(T) steps, nothing is
-divided by a decay, and no decay is too strong or too weak. The gradient of h is the same recurrence, backwards:
+Time is cut into chunks of 16 tokens. All chunks are scanned at once, each from zero; their last tokens make a
+recurrence of the same kind, T / 16 long, which is solved likewise; then each chunk is told what enters it, times the
+product of its decays up to each token. That takes some 30 steps for each factor of 16 in T, nothing is divided by a
+decay, and no decay is too strong or too weak. The gradient of h is the same recurrence, backwards:
 `dh_t = dy_t + exp(log_a_(t+1)) dh_(t+1)`.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+#: Tokens of a chunk: measured at T 256 to 8192.
+_CHUNK = 16
 
 
 def linear_scan(
@@ -59,31 +62,32 @@ def linear_scan_naive(
 def sweep_(h: Tensor, a: Tensor, *, reverse: bool = False) -> None:
     """In place `h_t += a_t h_(t-1)` from the second token on, or `h_t += a_t h_(t+1)` from the last but one down.
 
-    Both are (B, T, C) and contiguous; `a` holds nothing of use afterwards. Not differentiable.
+    Both are (B, T, C); `a` holds nothing of use afterwards. Not differentiable.
     """
     T = h.shape[1]
-    Q = 2 ** int(math.log2(T) / 2)
-    n = T // Q
     order = slice(None, None, -1 if reverse else 1)
-    chunked = slice(T - n * Q, T) if reverse else slice(0, n * Q)
-    inside, decay = (x[:, chunked].unflatten(1, (n, Q)) for x in (h, a))
-    rows, decays = inside.unbind(2)[order], decay.unbind(2)[order]
-    for j in range(1, Q):
-        rows[j].addcmul_(decays[j], rows[j - 1])
-        decays[j].mul_(decays[j - 1])
-    ends, decays = rows[-1].unbind(1)[order], decays[-1].unbind(1)[order]
-    for i in range(1, n):
-        ends[i].addcmul_(decays[i], ends[i - 1])
-    if reverse:
-        inside[:, :-1, 1:].addcmul_(decay[:, :-1, 1:], inside[:, 1:, :1])
-    else:
-        inside[:, 1:, :-1].addcmul_(decay[:, 1:, :-1], inside[:, :-1, -1:])
-    rows, decays = h.unbind(1)[order], a.unbind(1)[order]
-    for t in range(n * Q, T):
+    n = T // _CHUNK
+    done = 1
+    if n > 1:
+        done = n * _CHUNK
+        chunked = slice(T - done, T) if reverse else slice(0, done)
+        inside, decay = (x[:, chunked].unflatten(1, (n, _CHUNK)) for x in (h, a))
+        rows, decays = inside.unbind(2)[order], decay.unbind(2)[order]
+        for j in range(1, _CHUNK):
+            rows[j].addcmul_(decays[j], rows[j - 1])
+            decays[j].mul_(decays[j - 1])
+        sweep_(rows[-1], decays[-1], reverse=reverse)
+        if reverse:
+            inside[:, :-1, 1:].addcmul_(decay[:, :-1, 1:], inside[:, 1:, :1])
+        else:
+            inside[:, 1:, :-1].addcmul_(decay[:, 1:, :-1], inside[:, :-1, -1:])
+    rest = slice(0, T - done + 1) if reverse else slice(done - 1, T)
+    rows, decays = h[:, rest].unbind(1)[order], a[:, rest].unbind(1)[order]
+    for t in range(1, len(rows)):
         rows[t].addcmul_(decays[t], rows[t - 1])
 
 
-def recur(a: Tensor, b: Tensor, state: Tensor | None) -> Tensor:
+def recur_(a: Tensor, b: Tensor, state: Tensor | None) -> Tensor:
     """h of the recurrence; `b` becomes it. Not differentiable: `recur_backward` gives the gradient of `b`."""
     if state is not None:
         b[:, 0].addcmul_(a[:, 0], state)
@@ -105,8 +109,8 @@ def recur_backward(a: Tensor, dh: Tensor, dafter: Tensor | None) -> Tensor:
 
 def continues(segments: Tensor, dtype: torch.dtype) -> Tensor:
     """1 where a token belongs to the document of the one before it, (B, T, 1); `segments` as in `linear_scan`."""
-    before = torch.nn.functional.pad(segments[:, :-1], (1, 0))
-    return (segments == before)[:, :, None].to(dtype)
+    previous = torch.nn.functional.pad(segments[:, :-1], (1, 0))
+    return (segments == previous)[:, :, None].to(dtype)
 
 
 def before(h: Tensor, state: Tensor | None) -> Tensor:
@@ -125,7 +129,7 @@ class _LinearScan(torch.autograd.Function):
         a = log_a.exp()
         if segments is not None:
             a *= continues(segments, a.dtype)
-        h = recur(a, b.clone(memory_format=torch.contiguous_format), state)
+        h = recur_(a, b.clone(memory_format=torch.contiguous_format), state)
         ctx.save_for_backward(a, h, state)
         ctx.set_materialize_grads(False)
         return h, h[:, -1].clone()
