@@ -26,6 +26,8 @@ def rg_lru(
     x: Tensor, r: Tensor, i: Tensor, floor: Tensor, *, first: Tensor | None = None, state: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
     """`(h, state)` by a scan; `state` (B, W) is h before the first token, None: zero, and no state is returned."""
+    if x.shape[1] == 0:
+        return x, state
     h, after = _Recurrence.apply(x, r, i, floor, first, state)
     return h, None if state is None else after
 

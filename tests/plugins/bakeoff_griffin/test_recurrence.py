@@ -98,3 +98,10 @@ def test_shut_gates_leave_the_state_with_a_finite_gradient():
     assert torch.equal(after, tensors[4])
     assert torch.equal(h[:, 2], tensors[4])
     assert all(torch.isfinite(grad).all() for grad in grads)
+
+
+def test_no_tokens():
+    x, _, _, floor, state = given(0)
+    h, after = rg_lru(x, x, x, floor, first=firsts(4)[:, :0], state=state)
+    assert h.shape == (B, 0, W)
+    assert torch.equal(after, state)
