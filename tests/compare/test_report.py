@@ -83,6 +83,16 @@ def test_nothing_that_a_user_names_becomes_markup(made_up):
         assert not line.startswith("|") or len(re.findall(r"(?<!\\)\|", line)) == 10
 
 
+def test_the_kernels_of_all_trials_are_facts(made_up):
+    plan, trials = made_up()
+    for trial in trials[:2]:
+        trial.result["kernels"] = {"gla": "torch (no GPU)"}
+    trials[2].result["kernels"] = {"gla": "kernels (fla)", "mamba2": "torch (asked for)"}
+    text = page(Results(plan, trials))
+    assert "<dt>kernels: gla</dt><dd>torch (no GPU); kernels (fla)</dd>" in text
+    assert "<dt>kernels: mamba2</dt><dd>torch (asked for)</dd>" in text
+
+
 def test_element_escapes_all_but_markup():
     assert element("p", "a<b", Html("<i>c</i>"), class_='x"y', hidden=True, data_n=3, title=None) == (
         '<p class="x&quot;y" hidden data-n="3">a&lt;b<i>c</i></p>'

@@ -14,6 +14,7 @@ from bakeoff.compare.plan import digest
 from bakeoff.errors import CapabilityError, UserError
 from bakeoff.evaluate import Measured, asked
 from bakeoff.parts.files import read_json, write_json
+from bakeoff.parts.kernels import choices
 from bakeoff.recipe import Recipe
 from bakeoff.recipe import recipe as read_recipe
 from bakeoff.train.fitting import fit
@@ -54,6 +55,7 @@ def run_trial(folder: Path, progress: Callable[[dict[str, Any]], None]) -> None:
         "seconds": time.perf_counter() - start,
         "code": code,
         "machine": machine(),
+        "kernels": choices(run.model, device_of(recipe)),
         "versions": recipe.saved()["versions"],
     }
     write_json(folder / "result.json", result)

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -16,28 +17,48 @@ from bakeoff.errors import CapabilityError, MissingExtra
 #: `kernels` demands them, `torch` does without, `auto` takes them where a GPU and the package are there.
 Backend = Literal["auto", "torch", "kernels"]
 
+#: What has been said already: everything once a process.
+_SAID: set[str] = set()
 
+
+class NotTaken(Exception):  # a caught signal, not an error
+    """Raised by a form on kernels for a call that they do not take; the message says what, after "they do not take"."""
+
+
+@dataclass(frozen=True, eq=False)
 class Choice:
-    """A function in the form that was chosen for this machine; tensors on a CPU are computed by torch all the same.
+    """A function in the form that was chosen for this machine.
 
     Attributes
     ----------
-    name : "torch" or "kernels". reason : why, in a few words.
+    part : the component's registered name. package : that has its kernels.
+    torch : the form that runs anywhere.
+    kernels : "module:function" of the form on a GPU, imported when it is first called; None: torch was chosen.
+    reason : why, in a few words.
     """
 
-    def __init__(self, torch: Callable[..., Any], kernels: str | None, reason: str):
-        self.torch, self.kernels, self.reason = torch, kernels, reason
-        self.name = "torch" if kernels is None else "kernels"
+    part: str
+    package: str
+    torch: Callable[..., Any]
+    kernels: str | None
+    reason: str
 
     def __call__(self, x: Tensor, *arguments: Any, **named: Any) -> Any:
-        """Call the form that was chosen; it is imported when a tensor on a GPU first needs it."""
-        if self.kernels is None or not x.is_cuda:
+        """Call the form that was chosen; on a CPU, in float64 and where kernels do not take a call, it is torch's."""
+        if self.kernels is None or not x.is_cuda or x.dtype == torch.float64:
             return self.torch(x, *arguments, **named)
         module, _, function = self.kernels.partition(":")
-        return getattr(importlib.import_module(module), function)(x, *arguments, **named)
+        try:
+            return getattr(importlib.import_module(module), function)(x, *arguments, **named)
+        except NotTaken as why:
+            say(f"{self.part} runs in plain torch where the kernels of {self.package} do not take {why}")
+        return self.torch(x, *arguments, **named)
 
     def __deepcopy__(self, memo: Any) -> Choice:
         return self
+
+    def __str__(self) -> str:
+        return f"{'torch' if self.kernels is None else 'kernels'} ({self.reason})"
 
 
 def choose(
@@ -59,43 +80,58 @@ def choose(
     package : the module that it needs, of the extra `kernels`.
     limit : why the kernels do not take these sizes; None: they do.
 
-    Raises `MissingExtra` or `CapabilityError` where `kernels` are demanded and cannot be had; warns once where `auto`
-    leaves a GPU to plain torch.
+    Raises `ValueError` for another backend, `MissingExtra` or `CapabilityError` where `kernels` are demanded and cannot
+    be had; warns once where `auto` leaves a GPU to plain torch.
     """
+    if backend not in ("auto", "torch", "kernels"):
+        raise ValueError(f"{part}: backend is '{backend}'; it is auto, torch or kernels")
     if backend == "torch":
-        return Choice(torch, None, "asked for")
-    gpu, installed = _gpu(), importlib.util.find_spec(package) is not None
+        return Choice(part, package, torch, None, "asked for")
+    gpu, installed = _gpu(), _installed(package)
     if backend == "kernels":
-        if not installed:
-            raise MissingExtra(f"backend 'kernels' of {part} ({package})", "kernels")
-        if not gpu:
-            raise CapabilityError(f"{part}: backend 'kernels' runs on a CUDA GPU and there is none; use torch or auto")
-        if limit is not None:
-            raise CapabilityError(f"{part}: the kernels of {package} do not take these sizes: {limit}; use torch")
+        _demand(part, package, gpu, installed, limit)
     if not gpu:
-        return Choice(torch, None, "no GPU")
+        return Choice(part, package, torch, None, "no GPU")
     if not installed:
-        _warn(f"{part} runs in plain torch on this GPU: {package} is not installed (pip install 'bakeoff[kernels]')")
-        return Choice(torch, None, f"{package} is not installed")
+        say(f"{part} runs in plain torch on this GPU: {package} is not installed (pip install 'bakeoff[kernels]')")
+        return Choice(part, package, torch, None, f"{package} is not installed")
     if limit is not None:
-        _warn(f"{part} runs in plain torch on this GPU: the kernels of {package} do not take these sizes: {limit}")
-        return Choice(torch, None, limit)
-    return Choice(torch, kernels, package)
+        say(f"{part} runs in plain torch on this GPU: the kernels of {package} do not take these sizes: {limit}")
+        return Choice(part, package, torch, None, limit)
+    return Choice(part, package, torch, kernels, package)
+
+
+def choices(module: torch.nn.Module, device: torch.device) -> dict[str, str]:
+    """What computes the parts of a model on a device that have a choice, by their names: `torch (no GPU)` and such."""
+    found: dict[str, dict[str, None]] = {}
+    for inner in module.modules():
+        for choice in vars(inner).values():
+            if isinstance(choice, Choice):
+                elsewhere = choice.kernels is not None and device.type != "cuda"
+                told = f"torch (on {device.type})" if elsewhere else str(choice)
+                found.setdefault(choice.part, {})[told] = None
+    return {part: "; ".join(told) for part, told in found.items()}
+
+
+def say(message: str) -> None:
+    """Warn, once a process."""
+    if message not in _SAID:
+        _SAID.add(message)
+        warnings.warn(message, stacklevel=3)
+
+
+def _demand(part: str, package: str, gpu: bool, installed: bool, limit: str | None) -> None:
+    if not installed:
+        raise MissingExtra(f"backend 'kernels' of {part} ({package})", "kernels")
+    if not gpu:
+        raise CapabilityError(f"{part}: backend 'kernels' runs on a CUDA GPU and there is none; use torch or auto")
+    if limit is not None:
+        raise CapabilityError(f"{part}: the kernels of {package} do not take these sizes: {limit}; use torch or auto")
 
 
 def _gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=4)
-
-
-def choices(module: torch.nn.Module) -> dict[str, str]:
-    """What was chosen in each part of a model that has a choice: by the part's path, `torch (no GPU)` and the like."""
-    found = {}
-    for path, part in module.named_modules():
-        for choice in vars(part).values():
-            if isinstance(choice, Choice):
-                found[path] = f"{choice.name} ({choice.reason})"
-    return found
+def _installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None

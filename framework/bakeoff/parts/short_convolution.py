@@ -14,6 +14,7 @@ from bakeoff.interfaces.part import StatefulPart
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.parts.activations import ActivationName, activation
+from bakeoff.parts.kernels import choose
 
 
 class ShortConvolution(StatefulPart):
@@ -47,6 +48,14 @@ class ShortConvolution(StatefulPart):
         self.channels, self.width, self.activation = channels, width, activation
         self.weight = torch.nn.Parameter(torch.empty(channels, width))
         self.bias = torch.nn.Parameter(torch.empty(channels)) if bias else None
+        self.convolve = choose(
+            "auto",
+            part="short_convolution",
+            torch=short_convolution,
+            kernels="bakeoff.parts.short_convolution_kernels:short_convolution",
+            package="causal_conv1d",
+            limit=_limit(channels, width),
+        )
 
     def reset_parameters(self) -> None:
         """Uniform within 1/sqrt(width), the bias too."""
@@ -68,7 +77,7 @@ class ShortConvolution(StatefulPart):
         if state is not None and sequence.length == 1 and sequence.real is None:
             y, after = convolution_step(x, weight, bias, state, sequence.segments)
         else:
-            y = short_convolution(x, weight, bias, state, sequence.segments)
+            y = self.convolve(x, weight, bias, state, sequence.segments)
             after = None if state is None else next_tail(state, x, sequence.segments, sequence.real)
         return Result(activation(self.activation)(y), after)
 
@@ -83,6 +92,13 @@ class ShortConvolution(StatefulPart):
     def flops(self, queries: int, keys: int) -> int:
         """One multiply-add per tap, channel and token."""
         return 2 * self.width * self.channels * queries
+
+
+def _limit(channels: int, width: int) -> str | None:
+    """Why kernels do not take these sizes, if they do not."""
+    if not 2 <= width <= 4:
+        return f"width is {width}, not 2 to 4"
+    return f"channels are {channels}, no multiple of 8" if channels % 8 else None
 
 
 def short_convolution(

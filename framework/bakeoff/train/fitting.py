@@ -13,6 +13,7 @@ import torch
 
 from bakeoff.errors import UserError
 from bakeoff.model.machine import measured_peak
+from bakeoff.parts.kernels import choices
 from bakeoff.recipe import Recipe
 from bakeoff.train.assembly import Assembly, TrainingData, assemble, compile_blocks
 from bakeoff.train.checkpoint import Checkpoints
@@ -104,6 +105,9 @@ def _train(recipe: Recipe, place: RunFolder, trainer: pl.Trainer, progress: Prog
             curve.start()
         if progress is True:
             display.say(_greeting(place, assembly, trainer.max_steps, clock.step))
+            chosen = choices(assembly.model, trainer.strategy.root_device)
+            if chosen:
+                display.say(f"kernels: {', '.join(f'{part} {choice}' for part, choice in chosen.items())}")
     module = assembly.module(trainer.max_steps, clock, signals)
     conductor = Conductor(
         scale=_scale(assembly, trainer, progress),

@@ -12,6 +12,7 @@ import bakeoff
 from bakeoff.data.preparing import hash_folder
 from bakeoff.errors import RecipeError, UserError
 from bakeoff.parts.files import file_hash, read_sealed, write_sealed, write_whole
+from bakeoff.parts.kernels import choices
 from bakeoff.recipe import Recipe
 from bakeoff.recipe.reading import as_yaml, parse_value, read
 from bakeoff.recipe.schema import SEEDS
@@ -51,6 +52,7 @@ def record(place: RunFolder, assembly: Assembly, trainer: pl.Trainer, step: int,
             "ranks": trainer.num_devices * trainer.num_nodes,
             "strategy": type(trainer.strategy).__name__,
             "precision": str(trainer.precision),
+            "kernels": choices(assembly.model, trainer.strategy.root_device),
             "versions": recipe.saved()["versions"],
         }
     )

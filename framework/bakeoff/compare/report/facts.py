@@ -142,11 +142,18 @@ def environment(results: Results) -> Html:
     """Where it ran and on what."""
     plan = results.plan
     data = {f"data: {key}": value for key, value in plan["data"].items()}
-    listed = [
-        join(element("dt", key), element("dd", str(value)))
-        for key, value in {"begun": plan["begun"], **plan["environment"], **data, "code": plan["code"]}.items()
-    ]
+    facts = {"begun": plan["begun"], **plan["environment"], **_kernels(results), **data, "code": plan["code"]}
+    listed = [join(element("dt", key), element("dd", str(value))) for key, value in facts.items()]
     return section("Environment", element("dl", *listed, class_="facts"))
+
+
+def _kernels(results: Results) -> dict[str, str]:
+    """What computed each part that has a choice, over all trials."""
+    found: dict[str, dict[str, None]] = {}
+    for trial in results.trials:
+        for part, choice in (trial.result or {}).get("kernels", {}).items():
+            found.setdefault(f"kernels: {part}", {})[choice] = None
+    return {key: "; ".join(told) for key, told in found.items()}
 
 
 def repeat(results: Results) -> Html:
