@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from race import Build, Candidate
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 WIDTH, DEPTH, VOCABULARY, HIDDEN = 256, 4, 8192, 704
@@ -18,8 +18,32 @@ MIXERS: dict[str, dict[str, Any]] = {
     "attention": _ATTENTION,
     "attention, window 64": {**_ATTENTION, "window": 64},
     "mamba2": {"use": "mamba2", "state_size": 64, "head_width": 64},
+    "mamba": {"use": "mamba"},
+    "s4": {"use": "s4"},
+    "s4d": {"use": "s4d"},
     "rg_lru": {"use": "rg_lru", "n_heads": 4},
+    "min_gru": {"use": "min_gru"},
+    "mlstm": {"use": "mlstm", "n_heads": 4},
+    "linear_attention": {"use": "linear_attention", "n_heads": 4},
+    "linear_attention, taylor": {
+        "use": "linear_attention",
+        "n_heads": 4,
+        "feature_map": "taylor",
+        "feature_width": 16,
+        "eps": 1e-12,
+    },
+    "retention": {"use": "retention", "n_heads": 4},
+    "gla": {"use": "gla", "n_heads": 4},
+    "delta_net": {"use": "delta_net", "n_heads": 4},
+    "gated_delta_net": {"use": "gated_delta_net", "n_heads": 4, "key_width": 64, "value_width": 64},
+    "kda": {"use": "kda", "n_heads": 4},
+    "rwkv7": {"use": "rwkv7", "head_width": 64},
+    "lstm": {"use": "lstm"},
+    "multiplicative_lstm": {"use": "multiplicative_lstm"},
+    "slstm": {"use": "slstm", "n_heads": 4},
 }
+#: A true loop over tokens, which is only measured at a length that it can bear.
+LOOPS = ("lstm", "multiplicative_lstm", "slstm")
 
 
 def decoder(node: dict[str, Any], length: int, hidden: int | None = HIDDEN) -> Candidate:
@@ -51,6 +75,22 @@ def of_shipped(name: str, changes: dict[str, Any], length: int) -> Candidate:
     return _ours(
         bakeoff.recipe(f"bakeoff:models/{name}.yaml", {**size, "data.tokenizer": {"use": "byte"}, **changes}), length
     )
+
+
+def of_mambapy(length: int) -> Candidate:
+    """The blocks of `mambapy`, whose scan is parallel, between an embedding and a head."""
+    from mambapy.mamba import Mamba, MambaConfig, RMSNorm
+
+    blocks, norm = Mamba(MambaConfig(d_model=WIDTH, n_layers=DEPTH)), RMSNorm(WIDTH, 1e-5)
+    model = nn.Sequential(nn.Embedding(VOCABULARY, WIDTH), blocks, norm, nn.Linear(WIDTH, VOCABULARY, bias=False))
+
+    def loss(ids: Tensor) -> Tensor:
+        return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+
+    def generate(prompts: Tensor, new: int) -> Any:
+        raise NotImplementedError("it has no prefill that leaves a state")
+
+    return Candidate(model, loss, generate)
 
 
 def _ours(recipe: Any, length: int) -> Candidate:
@@ -115,28 +155,65 @@ def of_transformers(name: str, config: dict[str, Any]) -> Candidate:
 
 def pairs(length: int) -> dict[str, dict[str, Build]]:
     """Recipes and the classes that they are converted from, both of one shape."""
-    mamba2 = {"num_heads": 8, "head_dim": 64, "state_size": 64, "n_groups": 1}
-    mixer = "model.blocks.layer.mixer"
-    recurrentgemma = {
-        f"{mixer}.n_heads": 4,
-        "model.blocks.attention.mixer.n_heads": 4,
-        "model.blocks.layer.feed_forward.width": HIDDEN,
-        "model.embedding_scale": WIDTH**0.5,
-        "model.tied_embedding": False,
-    }
+    mixer, untied = "model.blocks.layer.mixer", {"model.tied_embedding": False}
+    mambapy = {"use_mambapy": True}  # the loop over tokens that is the default cannot be waited for
     return {
+        "mamba": {
+            "bakeoff": partial(of_shipped, "mamba_130m", untied, length),
+            "transformers": partial(of_transformers, "Mamba", mambapy),
+            "mambapy": partial(of_mambapy, length),
+        },
         "mamba2": {
-            "bakeoff": partial(
-                of_shipped, "mamba2_130m", {f"{mixer}.state_size": 64, "model.tied_embedding": False}, length
+            "bakeoff": partial(of_shipped, "mamba2_130m", {f"{mixer}.state_size": 64, **untied}, length),
+            "transformers": partial(
+                of_transformers, "Mamba2", {"num_heads": 8, "head_dim": 64, "state_size": 64, "n_groups": 1}
             ),
-            "transformers": partial(of_transformers, "Mamba2", mamba2),
         },
         "recurrentgemma": {
-            "bakeoff": partial(of_shipped, "recurrentgemma_2b", recurrentgemma, length),
+            "bakeoff": partial(
+                of_shipped,
+                "recurrentgemma_2b",
+                {
+                    f"{mixer}.n_heads": 4,
+                    "model.blocks.attention.mixer.n_heads": 4,
+                    "model.blocks.layer.feed_forward.width": HIDDEN,
+                    "model.embedding_scale": WIDTH**0.5,
+                    **untied,
+                },
+                length,
+            ),
             "transformers": partial(
                 of_transformers,
                 "RecurrentGemma",
                 {"num_attention_heads": 4, "num_key_value_heads": 1, "intermediate_size": 2 * HIDDEN},
+            ),
+        },
+        "gated delta net": {
+            "bakeoff": partial(
+                of_shipped,
+                "qwen3_next_dense",
+                {
+                    "model.pattern": ["layer"],
+                    f"{mixer}.n_heads": 4,
+                    f"{mixer}.n_key_heads": 4,
+                    f"{mixer}.key_width": 64,
+                    f"{mixer}.value_width": 64,
+                    "model.blocks.layer.feed_forward.width": HIDDEN,
+                },
+                length,
+            ),
+            "transformers": partial(
+                of_transformers,
+                "Qwen3Next",
+                {
+                    "intermediate_size": HIDDEN,
+                    "mlp_only_layers": list(range(DEPTH)),
+                    "layer_types": ["linear_attention"] * DEPTH,
+                    "linear_num_key_heads": 4,
+                    "linear_num_value_heads": 4,
+                    "linear_key_head_dim": 64,
+                    "linear_value_head_dim": 64,
+                },
             ),
         },
     }
