@@ -4,7 +4,7 @@ Letters: n chunks, J rows (batch times heads), Q tokens of a chunk, N key width,
 
     (I + M) U = X - R S^T        Y = G S^T + C U        S' = S * keep + U^T W + A
 
-where row t of U (Q, P) is what token t writes, corrected by what it finds; M (Q, Q), strictly lower, is how much a
+where row t of U (Q, P) is what token t writes, corrected by what it finds; M (Q, Q), below its diagonal, is how much a
 token finds of what earlier ones have written, R (Q, N) what it finds of the entering state S (P, N); C (Q, Q) and
 G (Q, N) are the same for the readout Y (Q, P); W (Q, N) is what of U arrives at the chunk's end (Yang et al., 2024,
 arXiv:2406.06484).
@@ -20,7 +20,10 @@ from torch.autograd.function import once_differentiable
 
 
 def unit_lower_inverse(M: Tensor) -> Tensor:
-    """`(I + M)^-1` of M (..., Q, Q), strictly lower, Q a power of two: inverses of blocks, joined two by two."""
+    """`(I + L)^-1` of what of M (..., Q, Q) lies below the diagonal, Q a power of two: blocks, joined two by two.
+
+    Above the diagonal M is 0.
+    """
     Q = M.shape[-1]
     inverse = -M
     inverse.diagonal(dim1=-2, dim2=-1).fill_(1.0)  # inverse of each block of one; of two by two already

@@ -7,10 +7,11 @@ none is divided by another, however strong.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from bakeoff_linear.chunks import Seen
 from bakeoff_linear.correction import inner_blocks
@@ -49,32 +50,141 @@ def decayed_by_channel(rows: list[Tensor], columns: list[Tensor], log_a: Tensor,
     Of every block on the diagonal, its second half reads its first by way of the border between them: rows decay from
     there, columns up to there, and their product is one of matrices; halves are blocks in turn.
     """
-    Q = log_a.shape[-2]
-    pairs = [[torch.diag_embed((row * column).sum(-1)) for column in columns] for row in rows]
-    since, until, size = log_a, torch.zeros_like(log_a), 1  # decays up to a token, and after it, in its block
-    while size < Q:
-        halves = [_halves(t, size) for t in (since, until)]
-        (since_0, since_1), (until_0, until_1) = halves
-        late = [_halves(row, size)[1] * since_1.exp() for row in rows]
-        early = [_halves(column, size)[0] * until_0.exp() for column in columns]
-        for r, row in enumerate(late):
-            for c, column in enumerate(early):
-                inner_blocks(pairs[r][c], size, 1, 0).copy_(row @ column.mT)
-        since = torch.cat([since_0, since_1 + since_0[..., -1:, :]], -2).flatten(-3, -2)
-        until = torch.cat([until_0 + since_1[..., -1:, :], until_1], -2).flatten(-3, -2)
+    R, C = len(rows), len(columns)
+    found = iter(_ByChannel.apply(log_a, seen, R, *rows, *columns))
+    pairs = [[next(found) for _ in range(C)] for _ in range(R)]
+    reads, writes = [next(found) for _ in range(R)], [next(found) for _ in range(C)]
+    return Decayed(pairs, reads, writes, next(found))
+
+
+class _ByChannel(torch.autograd.Function):
+    """`apply(log_a, seen, R, *rows, *columns) -> (*pairs, *reads, *writes, keep)`, R rows."""
+
+    @staticmethod
+    def forward(ctx: Any, log_a: Tensor, seen: Seen, R: int, *tokens: Tensor) -> tuple[Tensor, ...]:
+        rows, columns = tokens[:R], tokens[R:]
+        pairs = [[torch.diag_embed((row * column).sum(-1)) for column in columns] for row in rows]
+        borders, since, until = _borders(log_a)
+        for size, decay in borders.items():
+            early, late = _halves(decay, size)
+            firsts = [_halves(column, size)[0] * early for column in columns]
+            for r, row in enumerate(rows):
+                second = _halves(row, size)[1] * late
+                for c, first in enumerate(firsts):
+                    inner_blocks(pairs[r][c], size, 1, 0).copy_(_outer(second, first))
+        reach, left = since.exp_(), until.exp_()
+        keep = reach[..., -1:, :].clone()
+        if seen.entered is not None:
+            pairs = [[pair.mul_(seen.pairs) for pair in row] for row in pairs]
+            reach, left, keep = reach * seen.entered, left * seen.left, keep * seen.kept
+        ctx.save_for_backward(reach, left, keep, *borders.values(), *tokens)
+        ctx.seen, ctx.R = seen, R
+        found = [row * reach for row in rows], [column * left for column in columns]
+        return *(pair for row in pairs for pair in row), *found[0], *found[1], keep
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
+        R, levels = ctx.R, ctx.saved_tensors[0].shape[-2].bit_length() - 1
+        reach, left, keep, *others = ctx.saved_tensors
+        borders, rows, columns = others[:levels], others[levels : levels + R], others[levels + R :]
+        C = len(columns)
+        dpairs = [[given[r * C + c] for c in range(C)] for r in range(R)]
+        if ctx.seen.entered is not None:
+            dpairs = [[pair * ctx.seen.pairs for pair in row] for row in dpairs]
+        drows = [d * reach for d in given[R * C : R * C + R]]
+        dcolumns = [d * left for d in given[R * C + R : -1]]
+        since, until = _dots(rows, drows), _dots(columns, dcolumns)  # gradients of decays up to a token, and after it
+        since[..., -1:, :] += given[-1] * keep
+        for level in range(levels - 1, -1, -1):
+            _border_backward(1 << level, borders[level], (rows, columns), dpairs, (drows, dcolumns), (since, until))
+        for r in range(R):
+            for c in range(C):
+                alone = dpairs[r][c].diagonal(dim1=-2, dim2=-1)[..., None]
+                drows[r].addcmul_(alone, columns[c])
+                dcolumns[c].addcmul_(alone, rows[r])
+        return since, None, None, *drows, *dcolumns
+
+
+def _borders(log_a: Tensor) -> tuple[dict[int, Tensor], Tensor, Tensor]:
+    """What is left at the borders between halves, by their size; log decays up to a token, and after it, in the chunk.
+
+    Of each size (..., Q, N): for a token of a first half, what the tokens after it up to the border leave; for one of
+    a second half, what those from the border up to it leave.
+    """
+    since, until, borders, size = log_a.clone(), torch.zeros_like(log_a), {}, 1
+    while size < log_a.shape[-2]:
+        borders[size] = torch.empty_like(log_a)
+        (since_0, since_1), (until_0, _), (early, late) = (_halves(t, size) for t in (since, until, borders[size]))
+        torch.exp(until_0, out=early)
+        torch.exp(since_1, out=late)
+        until_0 += since_1[..., -1:, :]
+        since_1 += since_0[..., -1:, :]
         size *= 2
-    reach, left = since.exp(), until.exp()
-    return Decayed(
-        [[pair * seen.pairs for pair in row] for row in pairs],
-        [_masked(row * reach, seen.entered) for row in rows],
-        [_masked(column * left, seen.left) for column in columns],
-        _masked(reach[..., -1:, :], seen.kept),
-    )
+    return borders, since, until
+
+
+def _border_backward(
+    size: int, decay: Tensor, tokens: Any, dpairs: list[list[Tensor]], gradients: Any, sums: Any
+) -> None:
+    """Add what comes by way of the borders between halves of `size` to the gradients of rows and columns.
+
+    `sums` are the gradients of the log decays up to a token, and after it, in blocks of twice `size`, and then of
+    `size`.
+    """
+    (rows, columns), (drows, dcolumns) = tokens, gradients
+    (since_0, since_1), (until_0, _) = (_halves(t, size) for t in sums)
+    since_0[..., -1, :] += since_1.sum(-2)
+    since_1[..., -1, :] += until_0.sum(-2)
+    early, late = _halves(decay, size)
+    blocks = [[inner_blocks(d, size, 1, 0) for d in row] for row in dpairs]
+    seconds = [_halves(row, size)[1] for row in rows]
+    firsts = [_halves(column, size)[0] for column in columns]
+    arrived = [first * early for first in firsts]
+    for r, second in enumerate(seconds):
+        d = _sum(_product(block, first) for block, first in zip(blocks[r], arrived, strict=True)).mul_(late)
+        _halves(drows[r], size)[1].add_(d)
+        since_1.addcmul_(d, second)
+    arrived = [second * late for second in seconds]
+    for c, first in enumerate(firsts):
+        d = _sum(_product(row[c].mT, second) for row, second in zip(blocks, arrived, strict=True)).mul_(early)
+        _halves(dcolumns[c], size)[0].add_(d)
+        until_0.addcmul_(d, first)
 
 
 def _halves(t: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Of each 2 `size` rows of (..., Q, N) the first half and the second, (..., blocks, size, N)."""
-    return t.unflatten(-2, (-1, 2, size)).unbind(-3)
+    first, second = t.unflatten(-2, (-1, 2, size)).unbind(-3)
+    return first, second
+
+
+def _outer(a: Tensor, b: Tensor) -> Tensor:
+    """`a b^T`; for single rows, the library's product is the slower one."""
+    return (a * b).sum(-1, keepdim=True) if a.shape[-2] == 1 else a @ b.mT
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """`a b` of (..., s, s) and (..., s, N); for s of 1 or 2, the library's product is the slower one."""
+    if a.shape[-1] > 2:
+        return a @ b
+    product = a[..., :1] * b[..., :1, :]
+    return product if a.shape[-1] == 1 else product.addcmul_(a[..., 1:], b[..., 1:, :])
+
+
+def _dots(a: list[Tensor], b: list[Tensor]) -> Tensor:
+    """The sum of the products of each two, number by number."""
+    total = a[0] * b[0]
+    for first, second in zip(a[1:], b[1:], strict=True):
+        total.addcmul_(first, second)
+    return total
+
+
+def _sum(terms: Any) -> Tensor:
+    """The sum, written over the first."""
+    first, *others = terms
+    for other in others:
+        first += other
+    return first
 
 
 def _masked(t: Tensor, mask: Tensor | None) -> Tensor:

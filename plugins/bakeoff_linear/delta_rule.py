@@ -45,7 +45,7 @@ def delta_rule(
     b, log = by_chunks(beta, Q)[..., None], None if log_a is None else by_chunks(log_a, Q)
     decayed = decayed_by_channel if log is not None and log.ndim == 5 else decayed_by_head
     ((C,), (M,)), (G, R), (W,), keep = decayed([q, k], [k], log, seen(segments, Q, q))
-    given = (t.flatten(1, 2) for t in (M.tril(-1) * b, C, value * b, R * b, G, W, keep))
+    given = (t.flatten(1, 2) for t in (M * b, C, value * b, R * b, G, W, keep))
     y, after = Corrected.apply(*given, None, None if state is None else state.flatten(0, 1))
     return from_chunks(y.unflatten(1, (B, H)), v.shape), None if after is None else after.unflatten(0, (B, H))
 
