@@ -107,6 +107,11 @@ class Grows(Recall):
     capabilities = Capabilities(state=True, constant_state=True)
 
 
+class GrowsUnderGradients(Decay):
+    def kept(self, h, x, state):
+        return (h, *state) if torch.is_grad_enabled() else (h,)
+
+
 class DeclaresTooLittle(Decay):
     def empty_state(self, batch, max_length, dtype=torch.float32, device=None):
         rows = super().empty_state(batch, max_length, dtype, device)
@@ -143,6 +148,7 @@ class DropsState(Decay):
         (SharesItsBranches, "state", "gradients on: T=1, then rows [1, 0] of 3 selected: the next output of row 0"),
         (Lean, "state", "accumulates (the first and the last of 48 tokens both move it), but is bfloat16, not float32"),
         (Grows, "state", "claims `constant_state`, but takes 131072 bytes for 1024 tokens and 524288 for 4096"),
+        (GrowsUnderGradients, "state", "T=1 and 3 more, as two training windows: the state takes 512 bytes, and 256"),
         (DeclaresTooLittle, "state", "no_grad, B=2, T=1: the state takes 256 bytes, empty_state for 8 tokens 16"),
         (ReturnsStateUnasked, "call", "evaluation, B=2, T=1: forward returns a state, but none was given"),
         (DropsState, "call", "evaluation, B=2, T=1: a state was given, but forward returns none"),

@@ -52,6 +52,9 @@ class Part(nn.Module, Component):
 class StatefulPart(Part):
     """A part that may carry a state from call to call."""
 
+    reach: int = 0
+    """How many tokens of a state that grows under gradients a later token sees, where these are a fixed number."""
+
     def empty_state(
         self,
         batch: int,

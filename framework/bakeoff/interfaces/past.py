@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from bakeoff.interfaces.state import last_places
+
 if TYPE_CHECKING:
     from bakeoff.interfaces.sequence import Sequence
 
@@ -136,10 +138,12 @@ class Past:
             after.longest, after.ragged = int(after.length.max()) if self.slots else self.longest + T, True
         return after
 
-    def without_entries(self) -> Past:
-        """The same past without the places of what it holds: enough where no part's state grows with its length."""
+    def carried(self, places: int) -> Past:
+        """The same past as the beginning of a training window: with the last `places` entries, real or not."""
         other = self.map(lambda tensor: tensor)
-        other.entries, other.ragged = None, True
+        # that rows have seen unequally many is not known in numbers: lanes begin anew at different steps
+        other.ragged, other.longest = True, max(self.longest, places)
+        other.entries = _last(self.entries, places, self.length) if places else None
         return other
 
     def map(self, apply: Callable[[Tensor], Tensor]) -> Past:
@@ -179,6 +183,18 @@ class Past:
         self.positions[:, :used] = self._laid(self.positions, new.positions, new, wide)[:, :used]
         if new.documents is not None:
             self.documents[:, :used] = self._laid(self.documents, new.documents, new, wide)[:, :used]
+
+
+def _last(held: Entries | None, places: int, length: Tensor) -> Entries:
+    """The last `places` of what is held, (B, places) each, with places that are not real before the first."""
+    rows = torch.zeros(len(length), 0, dtype=torch.long, device=length.device)
+    if held is None:
+        held = Entries(rows, rows, rows, rows.bool())
+    like = held.positions.expand(len(length), -1)
+    documents = torch.zeros_like(like) if held.documents is None else held.documents
+    real = torch.ones_like(like, dtype=torch.bool) if held.real is None else held.real
+    index = held.index.expand(len(length), -1)
+    return Entries(*(last_places(tensor, places) for tensor in (index, like, documents, real)))
 
 
 def _join(old: Entries, new: Entries, batch: int) -> Entries:

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+
+class Blocks(tuple[Any, ...]):
+    """A state that grows, under gradients: nests of (B, T, …) tensors, one a call in order of arrival.
+
+    It begins with one of no tokens.
+    """
+
+    __slots__ = ()
 
 
 def map_state(apply: Callable[[Tensor], Tensor], state: Any) -> Any:
@@ -14,13 +26,39 @@ def map_state(apply: Callable[[Tensor], Tensor], state: Any) -> Any:
         return None
     if isinstance(state, Tensor):
         return apply(state)
-    if isinstance(state, dict):
-        return {key: map_state(apply, value) for key, value in state.items()}
-    if isinstance(state, tuple) and hasattr(state, "_fields"):
-        return type(state)(*(map_state(apply, value) for value in state))
-    if isinstance(state, (tuple, list)):
-        return type(state)(map_state(apply, value) for value in state)
+    if isinstance(state, (dict, tuple, list)):
+        return _each(partial(map_state, apply), state)
     return state.map(apply)
+
+
+def _each(apply: Callable[[Any], Any], nest: Any) -> Any:
+    """The same dict, tuple or list with `apply` on what stands directly in it."""
+    if isinstance(nest, dict):
+        return {key: apply(value) for key, value in nest.items()}
+    if isinstance(nest, tuple) and hasattr(nest, "_fields"):
+        return type(nest)(*map(apply, nest))
+    return type(nest)(map(apply, nest))
+
+
+def carried(state: Any, places: int) -> Any:
+    """The state as the beginning of a training window: detached, and of one size.
+
+    What grows is one block of the last `places` tokens, with zeros before the first.
+    """
+    if state is None or isinstance(state, Tensor):
+        return None if state is None else state.detach()
+    if not isinstance(state, Blocks):
+        return _each(partial(carried, places=places), state)
+    joined = (torch.cat(parts, 1).detach() for parts in zip(*map(tensors, state), strict=True))
+    last = (last_places(tensor, places) for tensor in joined)
+    return Blocks((map_state(lambda _: next(last), state[0]),))
+
+
+def last_places(tensor: Tensor, places: int, fill: float = 0) -> Tensor:
+    """The last `places` of a (B, T, …) tensor, with `fill` before it where it has fewer."""
+    missing = max(0, places - tensor.shape[1])
+    padded = F.pad(tensor, (*[0, 0] * (tensor.ndim - 2), missing, 0), value=fill) if missing else tensor
+    return padded[:, padded.shape[1] - places :]
 
 
 def tensors(state: Any) -> Iterator[Tensor]:

@@ -14,11 +14,12 @@ from bakeoff.interfaces.block import Block
 from bakeoff.interfaces.component import Capabilities, Reference
 from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.norm import Norm
+from bakeoff.interfaces.part import StatefulPart
 from bakeoff.interfaces.past import Past
 from bakeoff.interfaces.position import PositionalEncoding
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
-from bakeoff.interfaces.state import map_state
+from bakeoff.interfaces.state import carried
 from bakeoff.parts.linear import Embedding
 from bakeoff.parts.needs import gather
 from bakeoff.parts.norms import RMSNorm
@@ -102,6 +103,7 @@ class Decoder(Backbone):
         self.norm = None if norm is None else norm(context)
         self.shared = nn.ModuleDict(context.parts)
         self._needs = gather(self)
+        self._seen = max(part.reach for part in self.modules() if isinstance(part, StatefulPart))
 
     @classmethod
     def examples(cls) -> list[dict[str, Any]]:
@@ -169,8 +171,8 @@ class Decoder(Backbone):
         return DecoderState(layers, Past(batch, max_length, device))
 
     def carry(self, state: DecoderState) -> DecoderState:
-        """The same state, detached; the past keeps no places, since no layer's state grows."""
-        return DecoderState(map_state(Tensor.detach, state.layers), state.past.without_entries())
+        """The same state, detached; of what grows, as many tokens as any part still sees."""
+        return DecoderState(carried(state.layers, self._seen), state.past.carried(self._seen))
 
     def flops(self, queries: int, keys: int) -> int:
         """The blocks' work; looking up an embedding is none."""

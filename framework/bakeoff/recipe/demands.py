@@ -30,7 +30,6 @@ def check_demands(recipe: Recipe) -> Any:
         unmet += _unmet(recipe, model, "documents", "data.isolate_documents")
     if recipe.stateful:
         unmet += [*_stateless_objective(recipe), *_unmet(recipe, model, "constant_state", "trainer.stateful")]
-        unmet += _growing(recipe, model)
     if unmet:
         raise CapabilityError(_told(unmet))
     return model
@@ -75,29 +74,6 @@ def _unmet(recipe: Recipe, model: Any, capability: str, setting: str) -> Iterato
         yield (
             f"{path}{recipe.place(path)}: {name} does not claim `{capability}`, which {setting}: true demands; "
             f"use a {kind.replace('_', '-')} that claims it ({claiming}), or set {setting}: false"
-        )
-
-
-def _growing(recipe: Recipe, model: Any) -> Iterator[str]:
-    """A line for each class of mixer or feed-forward whose state is constant in decoding, and grows under gradients."""
-    import torch
-
-    from bakeoff.interfaces.state import nbytes
-
-    found: dict[type, None] = {}
-    for part in model.modules():
-        if getattr(part, "kind", None) in _WORKERS and part.capabilities.constant_state:
-            sizes = set()
-            for gradients in (True, False):
-                with torch.set_grad_enabled(gradients):
-                    sizes.add(nbytes(part.empty_state(1, 8, torch.float32, "meta")))
-            found |= {type(part): None} if len(sizes) > 1 else {}
-    for cls in found:
-        name, path = name_of(cls) or cls.__name__, recipe.path_of(cls) or "model"
-        yield (
-            f"{path}{recipe.place(path)}: the state of {name} has a constant size in decoding, but under gradients it "
-            "keeps all past tokens, and trainer.stateful: true would let it grow without end; use a recurrent mixer, "
-            "or set trainer.stateful: false"
         )
 
 

@@ -20,6 +20,7 @@ from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.part import Part, StatefulPart
 from bakeoff.interfaces.past import Past
 from bakeoff.interfaces.sequence import Sequence
+from bakeoff.interfaces.state import carried
 from bakeoff.parts.needs import gather
 from bakeoff.testing.batch import Batch, Held, Place, Run, first_place, moved, pulled, scale
 from bakeoff.testing.law import Raised
@@ -148,6 +149,12 @@ class Subject:
         """An empty state for `length` tokens, in the layout of the gradient mode."""
         return Held(self.module.empty_state(rows, length, dtype or self.dtype), Past(rows, length))
 
+    def carried(self, held: Held) -> Held:
+        """The state as the beginning of a training window."""
+        assert held.past is not None
+        places = max(part.reach for part in self.module.modules() if isinstance(part, StatefulPart))
+        return Held(carried(held.state, places), held.past.carried(places))
+
     def run(self, batch: Batch, held: Held | None = None, *, naive: bool = False, **visibility: Any) -> Run:
         """One call, with the same noise every time; of the naive form on request."""
         sequence = self.sequence(batch, held, **visibility)
@@ -240,6 +247,10 @@ class BackboneSubject(Subject):
     def begin(self, rows: int, length: int, dtype: torch.dtype | None = None) -> Held:
         """The backbone's own empty state."""
         return Held(self.module.empty_state(rows, length, dtype or self.dtype), None)
+
+    def carried(self, held: Held) -> Held:
+        """As the backbone does it."""
+        return Held(self.module.carry(held.state), None)  # type: ignore[operator]
 
     def _past(self, held: Held) -> Past | None:
         return held.state.past

@@ -1,8 +1,8 @@
 """Keys and values of past tokens: growing, or the last `window` of them in a rolling cache.
 
 A state is one of two layouts (see `Past`). *Slots*: `{name: (B, slots, …)}`, preallocated, written in place under
-`no_grad`; real token number i of a row stands in slot i, or i mod window. *Appended*, under gradients: a tuple of
-`{name: (B, T, …)}`, one a call; such blocks are joined where they are used, and never written again.
+`no_grad`; real token number i of a row stands in slot i, or i mod window. *Appended*, under gradients: `Blocks` of
+`{name: (B, T, …)}`, which are joined where they are used, and never written again.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bakeoff.errors import UserError
 from bakeoff.interfaces.sequence import Need, Sequence
+from bakeoff.interfaces.state import Blocks
 
 Values = Mapping[str, Tensor]
 
@@ -95,7 +96,8 @@ class Cache:
         In memory the slots of a head adjoin, which is how attention reads them.
         """
         if torch.is_grad_enabled():
-            return ()
+            none = {name: (batch, 0, *shape) for name, shape in shapes.items()}
+            return Blocks([{name: torch.zeros(shape, dtype=dtype, device=device) for name, shape in none.items()}])
         slots = max_length if self.window is None else min(self.window, max_length)
         return {
             name: torch.zeros(batch, *heads, slots, width, dtype=dtype, device=device).movedim(-2, 1)
@@ -113,9 +115,9 @@ class Cache:
         if past is None:
             raise ValueError("a state came without sequence.past, which says what the state holds")
         if not past.slots:
-            blocks = (*_blocks(state, past.longest), new)
+            blocks = Blocks((*_blocks(state, past.longest), new))
             return {name: torch.cat([block[name] for block in blocks], 1) for name in new}, blocks, False
-        if isinstance(state, tuple):
+        if isinstance(state, Blocks):
             raise ValueError("a state begun under gradients came with a past begun without; begin both alike")
         held = {name: _own(state[name]) for name in new}
         if self.window is None or sequence.length == 1:
@@ -149,7 +151,7 @@ def _own(held: Tensor) -> Tensor:
 
 
 def _blocks(state: Any, longest: int) -> tuple[Values, ...]:
-    if isinstance(state, tuple):
+    if isinstance(state, Blocks):
         return state
     if longest == 0:  # preallocated, and nothing in it yet
         return ()

@@ -92,7 +92,7 @@ class Attention(SequenceMixer):
         inner = context.child(**known, d_output=None)
         self.position = None if position is None else _on_attention(position(inner))
         self.op = op(inner)
-        self.cache = Cache(window)
+        self.cache, self.reach = Cache(window), 0 if window is None else window - 1
         claims = Capabilities(documents=True, padding=True, state=True, bidirectional=True, compile=True)
         self.capabilities = replace(claims.meet(self.op.capabilities), constant_state=window is not None)
 

@@ -21,7 +21,10 @@ _APART = 48
 
 @sequence_law(5, "state", claims=("state",))
 def state(subject: Subject) -> None:
-    """Rows are selected and repeated, a fork goes its own way; bytes as declared; accumulators are float32."""
+    """Rows are selected and repeated, a fork goes its own way; bytes as declared; accumulators are float32.
+
+    A state of constant size goes on from one training window to the next.
+    """
     for told, gradients in _LAYOUTS:
         with subject.mode("evaluation"), nullcontext() if gradients else torch.no_grad():
             _is_nest(subject, told)
@@ -34,6 +37,8 @@ def state(subject: Subject) -> None:
         _bytes(subject)
         if subject.module.kind in ("mixer", "feed_forward"):  # deeper, every cache depends on all tokens
             _accumulators(subject)
+    with subject.mode("evaluation"):
+        _carried(subject)
 
 
 def _is_nest(subject: Subject, told: str) -> None:
@@ -80,6 +85,26 @@ def _functional(subject: Subject, told: str) -> None:
     subject.run(subject.batch(1, 2), held)
     if any(not torch.equal(one, other) for one, other in zip(before, leaves(held.state), strict=True)):
         raise Broken(f"{told}: T=3, then 2 more: forward wrote into the state that it was given")
+
+
+def _carried(subject: Subject) -> None:
+    """Between two windows of truncated backpropagation the state keeps its size, and loses only its gradients."""
+    if not subject.claims.constant_state:
+        return
+    for T in (1, 5):
+        batch, more = subject.batch(2, T), subject.batch(2, 3)
+        begun = subject.carried(subject.begin(2, T + 3))
+        after = subject.run(batch, begun).held
+        assert after is not None
+        held = subject.carried(after)
+        told = f"T={T} and 3 more, as two training windows"
+        if size(held.state) != size(begun.state):
+            raise Broken(f"{told}: the state takes {size(held.state)} bytes, and {size(begun.state)} where it began")
+        if any(tensor.requires_grad for tensor in leaves(held.state)):
+            raise Broken(f"{told}: the state has gradients after `carry`")
+        place = subject.apart(subject.run(batch.then(more)).y[:, T:], subject.run(more, held).y)
+        if place is not None:
+            raise Broken(f"{told}: output {T + place.t} differs by {place.by} from that of one window")
 
 
 def _begun_again(subject: Subject, told: str) -> None:
