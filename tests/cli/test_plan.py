@@ -50,6 +50,17 @@ def test_a_recipe_is_planned_as_it_trains(written: Path):
     assert planned.notes == ()
 
 
+def test_states_that_go_on_are_planned(written: Path):
+    # an LSTM of 64 channels holds h and c in float32: 2 layers of 4 rows, in 4 micro-batches, before and after a step;
+    # and of each lane length, last position and last document
+    lstm = ["model.blocks.wide.mixer={use: lstm}", "model.pattern=[wide]", "model.depth=2"]
+    plain, carried = (plan_recipe(recipe(written, [*lstm, f"trainer.stateful={on}"])).memory for on in (False, True))
+    assert plain.states == 0
+    assert carried.states == 2 * 4 * 4 * (2 * 2 * 64 * 4 + 3 * 8)
+    assert carried.parameters == plain.parameters
+    assert carried.peak > plain.peak
+
+
 def test_precision_and_devices_change_the_plan(written: Path):
     full = plan_recipe(recipe(written)).memory
     mixed = plan_recipe(recipe(written, ["trainer.precision=bf16-mixed"])).memory

@@ -13,6 +13,7 @@ from bakeoff.errors import CapabilityError, UserError
 from bakeoff.evaluate import MEASURES, Measured, measure, measures, peak
 from bakeoff.evaluate.stepping import TrainingSteps
 from bakeoff.interfaces import Result, SequenceMixer
+from bakeoff.interfaces.state import tensors
 from bakeoff.model.memory import step_memory
 from bakeoff.recipe import recipe
 
@@ -94,6 +95,23 @@ def test_steps_are_taken_in_the_recipes_precision(tmp_path: Path):
     steps.step()
     assert {parameter.dtype for parameter in steps.model.parameters()} == {torch.bfloat16}
     assert {parameter.dtype for parameter in steps.measured.model.parameters()} == {torch.float32}
+
+
+def test_states_go_on_where_they_do_in_training(tmp_path: Path):
+    measured = trained(tmp_path, {"use": "lstm"}, **{"trainer.stateful": True})
+    steps = TrainingSteps(measured)
+    steps.step()
+    first = list(tensors(steps.carried.states[1]))
+    steps.step()
+    assert all(int(length) == 128 for number in (0, 1) for length in steps.carried.states[number].past.length)
+    assert any(not torch.equal(a, b) for a, b in zip(first, tensors(steps.carried.states[1]), strict=True))
+    forgetful = trained(tmp_path, {"use": "lstm"})
+    for each in (measured, forgetful):
+        each.model.load_state_dict(steps.model.state_dict())
+    costs = [MEASURES["validation"](each) for each in (measured, forgetful)]
+    assert costs[0]["tokens"] == costs[1]["tokens"]
+    assert costs[0]["nats_per_token"] != costs[1]["nats_per_token"]
+    assert math.isfinite(MEASURES["memory"](measured)["peak_bytes"])
 
 
 def test_throughput_divides_tokens_by_the_median_step(measured: Measured, monkeypatch: pytest.MonkeyPatch):

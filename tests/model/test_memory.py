@@ -51,6 +51,15 @@ def test_a_plan_counts_what_the_step_itself_holds(window: Any, optimizer: Any, d
     assert planned == real(build(window), optimizer, documents=documents, accumulate=accumulate)
 
 
+def test_a_plan_counts_states_that_go_on():
+    told = {"documents": True, "accumulate": True, "carried": 3}
+    planned = planned_memory(partial(build, 16), Causal(), adam, rows=ROWS, length=T, **told)
+    assert planned == real(build(16), adam, **told)
+    # keys and values of 15 tokens, 2 layers; of places index, position, document and real; three numbers of each row
+    row = 2 * 2 * 15 * 32 * 4 + 15 * (3 * 8 + 1) + 3 * 8
+    assert planned.states == 2 * 3 * ROWS * row
+
+
 def test_what_stands_beside_the_activations_by_hand():
     count = sum(parameter.numel() for parameter in build().parameters())
     steps = 4 * len(list(build().parameters()))  # AdamW's counter, a float32 for each tensor

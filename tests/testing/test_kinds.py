@@ -204,6 +204,11 @@ class Averages(Causal):
         return {"loss": (total / count, count)}, statistics
 
 
+class BeginsAnew(Causal):
+    def token_losses(self, model, batch, state=None):
+        return super().token_losses(model, batch)._replace(state=state)
+
+
 class Positional(Mean):
     def __init__(self, context, width=4):
         super().__init__(context)
@@ -264,6 +269,7 @@ class NoExamples(Mean):
         (SharesDocuments, "documents", "both splits hold the document that begins 'one'"),
         (AnySplit, "documents", "documents('test') is accepted; the splits are train, validation"),
         (Averages, "terms", "documents None: term 'loss' is"),
+        (BeginsAnew, "continuing", "documents None: token_losses of two windows through the state differ by"),
         (Positional, "schema", "argument 'width' is not keyword-only"),
         (Swallows, "schema", "argument 'options' swallows what is not known"),
         (Untyped, "schema", "argument 'width' has no type, so a recipe cannot be checked against it"),

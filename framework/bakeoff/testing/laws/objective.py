@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from bakeoff.model import LanguageModel
 from bakeoff.testing.build import VOCABULARY
 from bakeoff.testing.candidate import Candidate
 from bakeoff.testing.host import model
-from bakeoff.testing.law import Broken, law
+from bakeoff.testing.law import Broken, NotClaimed, law
 from bakeoff.testing.values import jitter
 
 _LENGTH = 6
@@ -22,25 +23,58 @@ _LENGTH = 6
 @law(None, "terms", "objective")
 def terms(candidate: Candidate) -> None:
     """ "loss" with its weight, "nats" and "tokens"; rows add up to their batch, with and without documents."""
-    objective: Objective = candidate.build()
-    network = model("objective", candidate.build).initialise(candidate.seed).double()
-    jitter(network, candidate.seed)
-    L = objective.tokens_wanted(_LENGTH)
-    tokens = torch.randint(VOCABULARY, (3, L), generator=candidate.generator())
-    documents = (torch.arange(L)[None] >= torch.tensor([[2], [L], [4]])).long()
-    for told, given in (("documents None", {"documents": None}), ("packed documents", {"documents": documents})):
-        run = partial(_run, objective, network, {"tokens": tokens, **given})
+    objective, network = _built(candidate)
+    for told, batch in _batches(objective, candidate):
+        run = partial(_run, objective, network, batch)
         whole = run(slice(None))
         _complete(told, *whole)
         rows = [run(slice(row, row + 1)) for row in range(3)]
         for kind, both in (("term", [result[0] for result in rows]), ("statistic", [result[1] for result in rows])):
             _adds_up(f"{told}: {kind}", whole[0] if kind == "term" else whole[1], both)
-        losses = objective.token_losses(network, {"tokens": tokens, **given})
+        losses = objective.token_losses(network, batch)
         nats = float((losses.nats * losses.weights).sum().detach())
         if abs(nats - float(whole[1]["nats"])) > 1e-6 * abs(nats) + 1e-9:
             raise Broken(
                 f"{told}: token_losses add up to {nats:.6g} nats, forward reports {float(whole[1]['nats']):.6g}"
             )
+
+
+@law(None, "continuing", "objective")
+def continuing(candidate: Candidate) -> None:
+    """Who `carries_state`: two windows through the state cost what one window of both costs, in both calls."""
+    objective: Any = candidate.build()
+    if not objective.carries_state:
+        raise NotClaimed("carries_state")
+    objective, network = _built(candidate)
+    half, wanted = _LENGTH // 2, objective.tokens_wanted(_LENGTH // 2)
+    for told, batch in _batches(objective, candidate):
+        windows = [{k: t if t is None else t[:, s : s + wanted] for k, t in batch.items()} for s in (0, half)]
+        state, found, nats = network.empty_state(3), [], []
+        for window in windows:
+            nats.append(objective.token_losses(network, window, state).nats)
+            *results, state = objective(network, window, state)
+            found.append(results)
+        whole = objective(network, batch)
+        for kind in (0, 1):
+            _adds_up(f"{told}, two windows: {('term', 'statistic')[kind]}", whole[kind], [one[kind] for one in found])
+        apart = (torch.cat(nats, 1) - objective.token_losses(network, batch).nats).detach().abs().max()
+        if not apart < 1e-6:
+            raise Broken(f"{told}: token_losses of two windows through the state differ by {float(apart):.2g} nats")
+
+
+def _built(candidate: Candidate) -> tuple[Any, LanguageModel]:
+    network = model("objective", candidate.build).initialise(candidate.seed).double()
+    jitter(network, candidate.seed)
+    return candidate.build(), network
+
+
+def _batches(objective: Objective, candidate: Candidate) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Three rows of one document each, and of several."""
+    L = objective.tokens_wanted(_LENGTH)
+    tokens = torch.randint(VOCABULARY, (3, L), generator=candidate.generator())
+    yield "documents None", {"tokens": tokens, "documents": None}
+    documents = (torch.arange(L)[None] >= torch.tensor([[2], [L], [4]])).long()
+    yield "packed documents", {"tokens": tokens, "documents": documents}
 
 
 def _run(objective: Objective, network: LanguageModel, batch: dict[str, Any], rows: slice) -> tuple[Terms, Any]:
@@ -64,7 +98,7 @@ def _adds_up(told: str, whole: dict[str, Any], rows: list[dict[str, Any]]) -> No
     for name, value in whole.items():
         summed = torch.stack([_flat(row[name]) for row in rows]).sum(0)
         if not torch.allclose(_flat(value), summed, rtol=1e-6):
-            raise Broken(f"{told} '{name}' is {_flat(value)[0]:.6g} for 3 rows, but their sum is {summed[0]:.6g}")
+            raise Broken(f"{told} '{name}' is {_flat(value)[0]:.6g} for the whole, but the sum is {summed[0]:.6g}")
 
 
 def _flat(value: Any) -> Tensor:
