@@ -58,7 +58,8 @@ def matrix_memory(
         return v, state
     m, before = _stabilisers(i, f, None if state is None else state.m, segments)
     decay, write, floor = _gates(i, f, m, before)
-    y, held = scalar_decay(q, k, _written(v, write), decay, chunk=chunk, state=_joined(state), segments=segments)
+    held = None if state is None else _joined(state)
+    y, held = scalar_decay(q, k, _written(v, write), decay, chunk=chunk, state=held, segments=segments)
     return _normalised(y, floor, eps), None if held is None else _parted(held, m[:, -1].to(v.dtype))
 
 
@@ -142,8 +143,8 @@ def _normalised(y: Tensor, floor: Tensor, eps: float) -> Tensor:
     return y[..., :-1] / (torch.maximum(y[..., -1].abs(), floor) + eps)[..., None]
 
 
-def _joined(state: MatrixMemory | None) -> Tensor | None:
-    return None if state is None else torch.cat([state.C, state.n[:, :, None]], 2)
+def _joined(state: MatrixMemory) -> Tensor:
+    return torch.cat([state.C, state.n[:, :, None]], 2)
 
 
 def _parted(held: Tensor, m: Tensor) -> MatrixMemory:

@@ -50,11 +50,13 @@ def multiplicative_step(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The recurrence of one token, T = 1."""
     before = h, c
-    h, c = entering(before, starts)
+    h, c = entering((h, c), starts)
     o, i, f, g = (gates[:, 0] + linear(factor[:, 0] * linear(h, by_h, None), by_m, None)).chunk(4, -1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
     h = o.sigmoid() * c.tanh()
-    return h[:, None], *kept_by(real, (h, c), before)
+    y = h[:, None]
+    h, c = kept_by(real, (h, c), before)
+    return y, h, c
 
 
 def multiplicative_naive(
@@ -81,7 +83,7 @@ class _Loop(torch.autograd.Function):
     """`apply(factor, gates, by_h, by_m, h, c, passed) -> (y, h, c)`, with time first: factor and y (T, B, W)."""
 
     @staticmethod
-    def forward(ctx: Any, factor, gates, by_h, by_m, h, c, passed: Passing | None):  # type: ignore[no-untyped-def]
+    def forward(ctx: Any, factor, gates, by_h, by_m, h, c, passed: Passing | None):
         T, B, W = factor.shape
         factor, gates = factor.contiguous(), gates.clone(memory_format=torch.contiguous_format)
         H, C = (t.new_empty(T + 1, B, W) for t in (h, c))  # what enters each token, and what leaves the last
@@ -108,7 +110,7 @@ class _Loop(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dy, dh, dc):  # type: ignore[no-untyped-def]
+    def backward(ctx: Any, dy, dh, dc):
         factor, gates, by_h, by_m, H, C, read, squashed, *masks = ctx.saved_tensors
         with torch.autocast(factor.device.type, enabled=False):
             slopes, through = _slopes(gates, C[:-1], squashed)

@@ -85,7 +85,7 @@ class _Loop(torch.autograd.Function):
     """`apply(gates, by_h, h, c, n, m, passed) -> (y, h, c, n, m)`; gates (T, H, B, 4N), y (T, H, B, N), h (H, B, N)."""
 
     @staticmethod
-    def forward(ctx: Any, gates, by_h, h, c, n, m, passed: Passing | None):  # type: ignore[no-untyped-def]
+    def forward(ctx: Any, gates, by_h, h, c, n, m, passed: Passing | None):
         gates = gates.clone(memory_format=torch.contiguous_format)
         T, N = gates.shape[0], h.shape[-1]
         held = [t.new_empty(T + 1, *t.shape) for t in (h, c, n)]  # what enters each token, and what leaves the last
@@ -121,7 +121,7 @@ class _Loop(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dy, dh, dc, dn, dm):  # type: ignore[no-untyped-def]
+    def backward(ctx: Any, dy, dh, dc, dn, dm):
         gates, by_h, H, C, S, moved, ratio, *masks = ctx.saved_tensors
         with torch.autocast(gates.device.type, enabled=False):
             slopes, by_n, through_c, through_n = _slopes(gates, C[:-1], S[:-1], moved, ratio)

@@ -122,6 +122,15 @@ def test_normed_rows_have_their_gains_as_lengths():
     }  # fmt: skip
 
 
+def test_the_published_cell_has_as_many_weights_as_its_files():
+    """64 inputs and 4096 units: wx, wh, wmx, wmh, b, and a gain for each of their columns."""
+    with torch.device("meta"):
+        context = LayerContext(d_model=64, vocab_size=256, max_length=4)
+        mixer = MultiplicativeLSTM(context, width=4096, weight_norm=True)
+    own = sum(p.numel() for p in mixer.parameters()) - mixer.output.weight.numel()
+    assert own == 1_048_576 + 67_108_864 + 262_144 + 16_777_216 + 16_384 + 2 * 16_384 + 2 * 4096
+
+
 def test_the_forget_bias_survives_a_whole_model():
     model = torch.nn.Sequential(
         MultiplicativeLSTM(LayerContext(d_model=8, vocab_size=5, max_length=4), forget_bias=2.0)
