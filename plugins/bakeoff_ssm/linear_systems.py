@@ -91,9 +91,9 @@ def scan(
     own = torch.einsum("bcqd,qdm->bcdm", u * left, real(written.flip(0)))
     held = u.new_zeros(u.shape[0], *system.B.shape, 2).flatten(-2) if state is None else real(state)
     entering = []
-    for c in range(n):
+    for added, keep in zip(own.unbind(1), reach[:, :, -1:].unbind(1), strict=True):
         entering.append(held)
-        held = own[:, c] + reach[:, c, -1:] * real(leap.advance(paired(held)))
+        held = added + keep * real(leap.advance(paired(held)))
     entered = torch.stack(entering, 1)
     first = torch.einsum("bcdm,qdm->bcqd", real(A.advance(paired(entered))), real(read))
     y = y + (first * reach).flatten(1, 2)
