@@ -34,11 +34,20 @@ _LEAST = -80.0
 
 
 class MatrixMemory(NamedTuple):
-    """C (B, H, P, N), n (B, H, N) and m (B, H), float32 or wider."""
+    """C and, as one row more, n, (B, H, P + 1, N); and m (B, H); float32 or wider."""
 
-    C: Tensor
-    n: Tensor
+    held: Tensor
     m: Tensor
+
+    @property
+    def cell(self) -> Tensor:
+        """C, (B, H, P, N)."""
+        return self.held[:, :, :-1]
+
+    @property
+    def normaliser(self) -> Tensor:
+        """n, (B, H, N)."""
+        return self.held[:, :, -1]
 
 
 def matrix_memory(
@@ -58,9 +67,9 @@ def matrix_memory(
         return v, state
     m, before = _stabilisers(i, f, None if state is None else state.m, segments)
     decay, write, floor = _gates(i, f, m, before)
-    held = None if state is None else _joined(state)
+    held = None if state is None else state.held
     y, held = scalar_decay(q, k, _written(v, write), decay, chunk=chunk, state=held, segments=segments)
-    return _normalised(y, floor, eps), None if held is None else _parted(held, m[:, -1].to(v.dtype))
+    return _normalised(y, floor, eps), None if held is None else MatrixMemory(held, m[:, -1].to(v.dtype))
 
 
 def matrix_memory_step(
@@ -80,8 +89,8 @@ def matrix_memory_step(
         before = torch.where((segments == 0)[:, :, None], before, 0)
     m = torch.maximum(f + before, i)
     decay, write, floor = _gates(i, f, m, before)
-    y, held = scalar_decay_step(q, k, _written(v, write), decay, state=_joined(state), segments=segments)
-    return _normalised(y, floor, eps), _parted(held, m[:, 0])
+    y, held = scalar_decay_step(q, k, _written(v, write), decay, state=state.held, segments=segments)
+    return _normalised(y, floor, eps), MatrixMemory(held, m[:, 0])
 
 
 def matrix_memory_naive(
@@ -97,7 +106,8 @@ def matrix_memory_naive(
 ) -> tuple[Tensor, MatrixMemory | None]:
     """The equations, one token after the other; the products are those that `MLSTM.flops` counts."""
     B, T, H, N = q.shape
-    C, n, m = state or (v.new_zeros(B, H, v.shape[3], N), v.new_zeros(B, H, N), v.new_zeros(B, H))
+    held, m = state or (v.new_zeros(B, H, v.shape[3] + 1, N), v.new_zeros(B, H))
+    C, n = held[:, :, :-1], held[:, :, -1]
     segment = torch.zeros_like(q[:, 0, 0, 0], dtype=torch.long)
     rows = []
     for t in range(T):
@@ -112,7 +122,8 @@ def matrix_memory_naive(
         read, weight = C @ q[:, t, :, :, None], n[:, :, None] @ q[:, t, :, :, None]
         floor = (-m.clamp_min(_LEAST)).exp()[..., None]
         rows.append(read[..., 0] / (torch.maximum(weight[..., 0].abs(), floor) + eps))
-    return torch.stack(rows, 1), None if state is None else MatrixMemory(C, n, m)
+    after = MatrixMemory(torch.cat([C, n[:, :, None]], 2), m)
+    return torch.stack(rows, 1), None if state is None else after
 
 
 def _stabilisers(i: Tensor, f: Tensor, first: Tensor | None, segments: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -141,11 +152,3 @@ def _written(v: Tensor, write: Tensor) -> Tensor:
 def _normalised(y: Tensor, floor: Tensor, eps: float) -> Tensor:
     """The values read, over their weight, which stands in the last channel."""
     return y[..., :-1] / (torch.maximum(y[..., -1].abs(), floor) + eps)[..., None]
-
-
-def _joined(state: MatrixMemory) -> Tensor:
-    return torch.cat([state.C, state.n[:, :, None]], 2)
-
-
-def _parted(held: Tensor, m: Tensor) -> MatrixMemory:
-    return MatrixMemory(held[:, :, :-1], held[:, :, -1], m)

@@ -97,8 +97,8 @@ class MLSTM(SequenceMixer):
         """Zeros, in float32 or wider."""
         wide = torch.promote_types(dtype, torch.float32)
         H, P, N = self.n_heads, self.width // self.n_heads, self.key_width // self.n_heads
-        C, n, m = (torch.zeros(batch, H, *shape, dtype=wide, device=device) for shape in ((P, N), (N,), ()))
-        return MatrixMemory(C, n, m)
+        held, m = (torch.zeros(batch, H, *shape, dtype=wide, device=device) for shape in ((P + 1, N), ()))
+        return MatrixMemory(held, m)
 
     def forward(self, x: Tensor, sequence: Sequence, state: MatrixMemory | None = None) -> Result:
         """Mix `x` (B, T, D) along T."""

@@ -83,11 +83,11 @@ def test_equals_the_layer_of_transformers_states_and_gradients(T, bias):
         mixer.input_gate.bias.fill_(bias)
         mixer.norm.weight.add_(draw(D, seed=5) / 3)
     other, x = peer(mixer, T), draw(2, T, D).requires_grad_()
-    state = MatrixMemory(draw(2, 2, 12, 8, seed=6), draw(2, 2, 8, seed=7), draw(2, 2, seed=8))
+    state = MatrixMemory(draw(2, 2, 13, 8, seed=6), draw(2, 2, seed=8))
     y, after, *_ = mixer(x, sequence(x), state)
-    expected, (C, n, m) = other(x, (state.C.mT, state.n, state.m[..., None]))
+    expected, (C, n, m) = other(x, (state.cell.mT, state.normaliser, state.m[..., None]))
     torch.testing.assert_close(y, expected, atol=1e-10, rtol=1e-8)
-    for mine, theirs in ((after.C.mT, C), (after.n, n), (after.m, m[..., 0])):
+    for mine, theirs in ((after.cell.mT, C), (after.normaliser, n), (after.m, m[..., 0])):
         torch.testing.assert_close(mine, theirs, atol=1e-10, rtol=1e-8)
     weight = draw(2, T, D, seed=9)
     found = torch.autograd.grad(
@@ -118,7 +118,7 @@ def test_very_strong_and_very_weak_gates_stay_finite(forget):
     i, f = torch.full((2, 1, 100, 2), -500.0)
     f = torch.full_like(i, forget)
     given = [t.clone().requires_grad_() for t in (q, k, v, i, f)]
-    y, state = matrix_memory(*given, chunk=16, state=MatrixMemory(*(torch.zeros(1, 2, *s) for s in ((8, 8), (8,), ()))))
+    y, state = matrix_memory(*given, chunk=16, state=MatrixMemory(torch.zeros(1, 2, 9, 8), torch.zeros(1, 2)))
     assert all(t.isfinite().all() for t in (y, *state))
     assert all(g.isfinite().all() for g in torch.autograd.grad(y.sum(), given))
 
@@ -127,7 +127,7 @@ def test_very_strong_and_very_weak_gates_stay_finite(forget):
 def test_chunks_equal_steps_and_their_final_state(T):
     q, k, v = (draw(2, T, 2, width, seed=s) for s, width in enumerate((8, 8, 6)))
     i, f = gates(2, T, 2, -3.0, 3.0)
-    state = first = MatrixMemory(draw(2, 2, 6, 8, seed=6), draw(2, 2, 8, seed=7), draw(2, 2, seed=8))
+    state = first = MatrixMemory(draw(2, 2, 7, 8, seed=6), draw(2, 2, seed=8))
     steps = []
     for t in range(T):
         y, state = matrix_memory_step(*(x[:, t : t + 1] for x in (q, k, v, i, f)), state=state)
@@ -141,7 +141,7 @@ def test_chunks_equal_steps_and_their_final_state(T):
 def test_gradients_reach_the_first_state_and_come_from_the_last():
     q, k, v = (draw(1, 5, 1, 3, seed=s) for s in range(3))
     i, f = draw(1, 5, 1, seed=4), -draw(1, 5, 1, seed=5).exp()
-    state = (draw(1, 1, 3, 3, seed=6), draw(1, 1, 3, seed=7), draw(1, 1, seed=8))
+    state = (draw(1, 1, 4, 3, seed=6), draw(1, 1, seed=8))
     given = [t.requires_grad_() for t in (q, k, v, i, f, *state)]
 
     def flat(q, k, v, i, f, *state):
