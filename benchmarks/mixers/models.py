@@ -188,32 +188,44 @@ def pairs(length: int) -> dict[str, dict[str, Build]]:
                 {"num_attention_heads": 4, "num_key_value_heads": 1, "intermediate_size": 2 * HIDDEN},
             ),
         },
-        "gated delta net": {
-            "bakeoff": partial(
-                of_shipped,
-                "qwen3_next_dense",
-                {
-                    "model.pattern": ["layer"],
-                    f"{mixer}.n_heads": 4,
-                    f"{mixer}.n_key_heads": 4,
-                    f"{mixer}.key_width": 64,
-                    f"{mixer}.value_width": 64,
-                    "model.blocks.layer.feed_forward.width": HIDDEN,
-                },
-                length,
-            ),
-            "transformers": partial(
-                of_transformers,
-                "Qwen3Next",
-                {
-                    "intermediate_size": HIDDEN,
-                    "mlp_only_layers": list(range(DEPTH)),
-                    "layer_types": ["linear_attention"] * DEPTH,
-                    "linear_num_key_heads": 4,
-                    "linear_num_value_heads": 4,
-                    "linear_key_head_dim": 64,
-                    "linear_value_head_dim": 64,
-                },
-            ),
-        },
+        "gated delta net": _gated_delta_nets(["layer"], ["linear_attention"] * DEPTH, length),
+        "qwen3_next": _gated_delta_nets(
+            ["layer", "layer", "layer", "attention"], ["linear_attention"] * 3 + ["full_attention"], length
+        ),
+    }
+
+
+#: Whose class at `transformers` does not generate: it asks the cache of an attention layer for the length.
+TRAINED_ONLY = ("gated delta net",)
+
+
+def _gated_delta_nets(pattern: list[str], kinds: list[str], length: int) -> dict[str, Build]:
+    """Qwen3-Next with dense feed-forwards."""
+    blocks = "model.blocks"
+    changes = {
+        "model.pattern": pattern,
+        f"{blocks}.layer.mixer.n_heads": 4,
+        f"{blocks}.layer.mixer.n_key_heads": 4,
+        f"{blocks}.layer.mixer.key_width": 64,
+        f"{blocks}.layer.mixer.value_width": 64,
+        f"{blocks}.layer.feed_forward.width": HIDDEN,
+        f"{blocks}.attention.mixer.n_heads": 4,
+        f"{blocks}.attention.mixer.n_kv_heads": 2,
+        f"{blocks}.attention.mixer.head_width": 64,
+    }
+    config = {
+        "intermediate_size": HIDDEN,
+        "mlp_only_layers": list(range(DEPTH)),
+        "layer_types": kinds,
+        "linear_num_key_heads": 4,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 64,
+        "linear_value_head_dim": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+    }
+    return {
+        "bakeoff": partial(of_shipped, "qwen3_next_dense", changes, length),
+        "transformers": partial(of_transformers, "Qwen3Next", config),
     }

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from models import MIXERS, VOCABULARY, decoder, matched, pairs
+from models import MIXERS, TRAINED_ONLY, VOCABULARY, decoder, matched, pairs
 from race import Timed, decoding, race, training
 
 
@@ -92,7 +92,7 @@ def cost(arguments: argparse.Namespace) -> None:
 def decode(arguments: argparse.Namespace) -> None:
     """Greedy decoding of one row beside the class of transformers of the same shape."""
     table("model", "batch", "candidate", "ms a token", "time / ours")
-    for name in chosen(list(pairs(256)), arguments.only):
+    for name in chosen([name for name in pairs(256) if name not in TRAINED_ONLY], arguments.only):
         for batch in (1, 8):
             turn = decoding(batch, 64, arguments.new, VOCABULARY)
             builds = {each: build for each, build in pairs(256)[name].items() if "mambapy" not in each}
