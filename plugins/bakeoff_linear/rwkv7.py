@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +25,7 @@ from bakeoff_linear.generalised_delta_rule import (
 from bakeoff_linear.low_rank import LowRank
 from bakeoff_linear.token_shift import token_before
 
-#: What the log decay is at most of: w lies above exp(-exp(-1/2)), about 0.545.
+#: The log decay lies between this and 0.
 _LOG_DECAY = -math.exp(-0.5)
 _FIRST = "rwkv7.value"
 
@@ -64,6 +66,7 @@ class RWKV7(SequenceMixer):
         "RWKV-7 'Goose' with Expressive Dynamic State Evolution",
         "https://arxiv.org/abs/2503.14456",
     )
+    reads = (_FIRST,)
     capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True)
     roles = {"bonus": "vector"}  # noqa: RUF012
 
@@ -77,7 +80,7 @@ class RWKV7(SequenceMixer):
         value_rank: int | None = None,
         gate_rank: int | None = None,
         value_residual: bool | None = None,
-        chunk: int = 64,
+        chunk: int = 32,
         eps: float | None = None,
         backend: Backend = "auto",
     ):
@@ -104,15 +107,16 @@ class RWKV7(SequenceMixer):
         self.scan = choose(
             backend,
             part="rwkv7",
-            torch=generalised_delta_rule,
+            torch=partial(generalised_delta_rule, bound=_LOG_DECAY),
             kernels="bakeoff_linear.kernels:generalised_delta_rule",
             package="fla",
         )
 
     @classmethod
     def examples(cls) -> list[dict[str, Any]]:
-        """Several chunks, and chunks that several documents share."""
-        return [{"head_width": 4, "chunk": 4}, {"head_width": 8, "decay_rank": 3, "chunk": 32, "eps": 1e-3}]
+        """Several chunks; chunks that several documents share, with values drawn to a first layer's."""
+        drawn = {"head_width": 8, "decay_rank": 3, "chunk": 32, "eps": 1e-3, "value_residual": True}
+        return [{"head_width": 4, "chunk": 4}, drawn]
 
     def reset_parameters(self) -> None:
         """As published: by channel, by the channel's place in its head, and by the layer's place in the model."""

@@ -82,10 +82,10 @@ def one(entry: Entry) -> Asked:
 
 
 def label_of(entry: Entry) -> str:
-    """The entry in a word: a name, with its arguments where it has some, as in mqar(pairs=8)."""
+    """The entry in a word: a name, with its arguments by name where it has some, as in mqar(pairs=8)."""
     if isinstance(entry, str):
         return entry
-    given = ", ".join(f"{key}={value}" for key, value in entry.items() if key != "use")
+    given = ", ".join(f"{key}={value}" for key, value in sorted(entry.items()) if key != "use")
     return f"{entry['use']}({given})" if given else str(entry["use"])
 
 

@@ -23,6 +23,8 @@ class Part(nn.Module, Component):
     """Role of the parameters that stand directly in this module, where the rule by shape does not give it."""
     keep_float32: ClassVar[Items[str]] = ()
     """Direct parameters and buffers that stay float32 under lower precision and sharding."""
+    reads: ClassVar[Items[str]] = ()
+    """Names of what this part reads of the memory that earlier layers show, (B, T, D) each."""
 
     def __init__(self, context: LayerContext):
         super().__init__()

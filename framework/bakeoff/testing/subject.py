@@ -66,6 +66,7 @@ class Subject:
         self.root, self.module, self.place, self.seed = root, module, place, seed
         self.claims: Capabilities = module.capabilities
         self.needs = gather(root)
+        self.reads = [name for part in root.modules() for name in getattr(part, "reads", ())]
         self.untouched = attributes(root)
         self.brief = False
         self.dtype, self.tolerance = torch.float32, 1e-4
@@ -170,7 +171,8 @@ class Subject:
     def sequence(self, batch: Batch, held: Held | None = None, **visibility: Any) -> Sequence:
         """What the part is told of a batch."""
         past = None if held is None else self._past(held)
-        places: dict[str, Any] = {"documents": batch.documents, "real": batch.real, "memory": {"embedding": batch.x}}
+        places: dict[str, Any] = {"documents": batch.documents, "real": batch.real}
+        places["memory"] = dict.fromkeys(("embedding", *self.reads), batch.x)
         return Sequence(batch.tokens, past=past, **places, **visibility)
 
     def run_split(self, batch: Batch, lengths: list[int], held: Held | None = None) -> Run:

@@ -12,7 +12,7 @@ from bakeoff.parts.corpora.reviews_grammar import OPENINGS, OTHERS, SAYINGS, THI
 from bakeoff.parts.corpora.splitting import DealtCorpus, known_split
 
 #: Of the sentences after the opening: the fewest and the most, and the share that say nothing of the polarity.
-FEWEST, MOST, NEUTRAL = 2, 6, 0.3
+FEWEST, MOST, NEUTRAL = 2, 6, 0.25
 
 
 class Reviews(DealtCorpus):
