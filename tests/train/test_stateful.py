@@ -1,8 +1,10 @@
 """Truncated backpropagation through time: `trainer.stateful`."""
 
+import functools
 import os
 import random
 import signal
+import time
 
 import bakeoff
 import pytest
@@ -11,7 +13,7 @@ from bakeoff.errors import CapabilityError, RecipeError, UserError
 from bakeoff.interfaces.objective import Objective
 from bakeoff.model.carrying import Carried, begin
 from bakeoff.parts.causal import Causal
-from bakeoff.train import Interrupted, NotFinite, fit, lanes, resume
+from bakeoff.train import Interrupted, NotFinite, fit, lanes, load_run, resume
 from bakeoff.train.module import TrainingModule
 from torch import nn
 from torch.nn import functional as F
@@ -343,3 +345,84 @@ def test_what_lies_farther_back_than_a_window_is_known_with_a_state_only(statefu
     # a window of 8 shows one key in four its last occurrence; guessing the others costs 3/4 log(8) / 6 nats a token
     assert nats[False] > 0.26
     assert nats[True] < 0.2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_compiled_blocks_go_on_with_the_same_states(stateful, tmp_path, monkeypatch):
+    monkeypatch.setattr(nn.Module, "compile", functools.partialmethod(nn.Module.compile, backend="aot_eager"))
+    few = {"data__batch_tokens": 16 * 32, "data__micro_batch": 16, "validation__every_steps": None}  # 8 steps an epoch
+    made = stateful(LOCAL, model__blocks__layer__dropout=0.0, **few)
+    graphs = {}
+    for steps in (3, 10):  # within the first epoch, and with lanes that begin anew
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        told = {"compile": True, "trainer.max_steps": steps}
+        compiled = fit(made.override(told), folder=tmp_path / str(steps), progress=False)
+        graphs[steps] = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    assert graphs[3] == graphs[10] > 0
+    plain = fit(made.override({"trainer.max_steps": 10}), folder=tmp_path / "plain", progress=False)
+    for mine, theirs in zip(compiled.curve, plain.curve, strict=True):
+        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+    with pytest.raises(CapabilityError, match="layers 0, 1"):
+        fit(stateful(compile=True), folder=tmp_path / "lstm", progress=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_at_random_moments(stateful, tmp_path, in_child, same_run):
+    made = stateful(MAMBA2, trainer__max_steps=60, checkpoint__every_steps=3, validation__every_steps=5)
+    start = time.monotonic()
+    whole = fit(made, folder=tmp_path / "whole", progress=False)
+    seconds, draw, folder, kills = time.monotonic() - start, random.Random(0), tmp_path / "killed", 0
+    while not (folder / "summary.json").exists():
+        after = draw.uniform(0.05, 0.3) * seconds if kills < 10 else 600
+        kills += in_child(lambda after=after: killed_after(after, made, folder)) != 0
+    assert kills >= 4
+    again = load_run(folder)
+    same_run(whole, again)
+    assert all(map(torch.equal, kept(whole, 60), kept(again, 60)))
+
+
+def killed_after(seconds, made, folder):
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    fit(made, folder=folder, progress=False)
+
+
+TWO = {"trainer__devices": 2, "trainer__strategy": "ddp", "trainer__accelerator": "cpu"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@MIXERS
+def test_two_ranks_are_one_process_and_continue_as_one(stateful, tmp_path, mixer):
+    plain = {"model__blocks__layer__dropout": 0.0, "data__micro_batch": 1, "trainer__max_steps": 12}
+    alone = fit(stateful(mixer, **plain), folder=tmp_path / "alone", progress=False)
+    two = fit(stateful(mixer, **plain, **TWO), folder=tmp_path / "two", progress=False)
+    for mine, theirs in zip(alone.curve, two.curve, strict=True):
+        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
+        if mine["bits_per_byte"] is not None:
+            assert mine["bits_per_byte"] == pytest.approx(theirs["bits_per_byte"], rel=1e-5)
+    for mine, theirs in zip(kept(alone, 12), kept(two, 12), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
+    # from two ranks to one, in the middle
+    for path in (tmp_path / "two" / "summary.json", tmp_path / "two" / "checkpoints" / "step-12.ckpt"):
+        path.unlink()
+    continued = fit(stateful(mixer, **plain), folder=tmp_path / "two", progress=False)
+    assert continued.curve[-1]["loss"] == pytest.approx(alone.curve[-1]["loss"], rel=1e-5)
+    for mine, theirs in zip(kept(alone, 12), kept(continued, 12), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_ranks_that_are_stopped_continue_bit_for_bit(stateful, tmp_path, same_run):
+    made = stateful(MAMBA2, trainer__max_steps=12, **TWO)
+    whole = fit(made, folder=tmp_path / "whole", progress=False)
+    fit(made, folder=tmp_path / "stopped", progress=False)
+    for path in (tmp_path / "stopped" / "summary.json", tmp_path / "stopped" / "checkpoints" / "step-12.ckpt"):
+        path.unlink()
+    again = fit(made, folder=tmp_path / "stopped", progress=False)
+    same_run(whole, again)
+    assert all(map(torch.equal, kept(whole, 12), kept(again, 12)))
