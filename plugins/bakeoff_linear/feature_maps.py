@@ -14,8 +14,8 @@ FeatureMapName = Literal["elu_plus_one", "relu", "taylor", "identity"]
 class FeatureMap:
     """A map phi from `d` channels to `width` features, `d` of them unless a class says otherwise.
 
-    `of_products`: weights are a function of `q . k`, given by `weights` and its derivative `slope`, so that features
-    need not be formed for pairs of tokens that are compared one by one.
+    `of_products`: weights are a function of `q . k`, given by `weights`, so that features need not be formed where
+    tokens are compared one by one.
     """
 
     of_products: ClassVar[bool] = False
@@ -30,6 +30,10 @@ class FeatureMap:
 
     def features(self, x: Tensor) -> Tensor:
         """`phi(x)` (..., width) of `x` (..., d)."""
+        raise NotImplementedError
+
+    def gradient(self, x: Tensor, dphi: Tensor) -> Tensor:
+        """That of `x` (..., d), from that of its features; asked of maps `of_products`, as are the next two."""
         raise NotImplementedError
 
     def weights(self, products: Tensor) -> Tensor:
@@ -80,8 +84,19 @@ class Taylor(FeatureMap):
 
     def features(self, x: Tensor) -> Tensor:
         """The three parts side by side."""
-        pairs = (x[..., :, None] * (x * (2 * self.d) ** -0.5)[..., None, :]).flatten(-2)
-        return torch.cat([torch.ones_like(x[..., :1]), x * self.d**-0.25, pairs], -1)
+        phi = x.new_zeros(*x.shape[:-1], self.width)
+        phi[..., 0] = 1
+        phi[..., 1 : 1 + self.d] = x * self.d**-0.25
+        pairs = phi[..., 1 + self.d :].unflatten(-1, (self.d, self.d))
+        pairs.addcmul_(x[..., :, None], (x * (2 * self.d) ** -0.5)[..., None, :])
+        return phi
+
+    def gradient(self, x: Tensor, dphi: Tensor) -> Tensor:
+        """By x / d^(1/4), and by both sides of x x^T."""
+        pairs = dphi[..., 1 + self.d :].reshape(-1, self.d, self.d)
+        column = x.reshape(-1, self.d, 1)
+        both = torch.baddbmm(pairs @ column, pairs.mT, column).view_as(x)
+        return both.mul_((2 * self.d) ** -0.5).add_(dphi[..., 1 : 1 + self.d], alpha=self.d**-0.25)
 
     def weights(self, products: Tensor) -> Tensor:
         """`1 + s + s^2 / 2 = 1/2 + (s + 1)^2 / 2`."""

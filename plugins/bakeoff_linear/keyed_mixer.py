@@ -122,9 +122,9 @@ def share(name: str, channels: int, n_heads: int) -> int:
 
 
 def balanced_chunk(key_width: int, rows: int, columns: int) -> int:
-    """The power of two where work inside chunks balances work on states, between 16 and 256."""
+    """The power of two at or below where work inside chunks balances work on states, between 16 and 128."""
     balance = 2 * rows * columns / (key_width + rows)
-    return min(256, max(16, 2 ** int(math.log2(balance))))
+    return min(128, max(16, 2 ** int(math.log2(balance))))
 
 
 def zero_padding(t: Tensor, sequence: Sequence) -> Tensor:

@@ -14,6 +14,10 @@ class Squared:
         pairs = (x[..., :, None] * x[..., None, :]).flatten(-2)
         return torch.cat([torch.ones_like(x[..., :1]), 2**0.5 * x, pairs], -1)
 
+    def gradient(self, x, dphi):
+        pairs = dphi[..., 1 + N :].unflatten(-1, (N, N))
+        return 2**0.5 * dphi[..., 1 : 1 + N] + ((pairs + pairs.mT) @ x[..., None])[..., 0]
+
     def weights(self, products):
         return (1 + products) ** 2
 

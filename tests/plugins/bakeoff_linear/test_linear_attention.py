@@ -101,6 +101,9 @@ def test_taylor_features_have_the_weights_of_the_exponentials_first_terms():
     torch.testing.assert_close(phi.weights(products), expected, atol=1e-12, rtol=1e-12)
     (slope,) = torch.autograd.grad(phi.weights(products).sum(), products)
     torch.testing.assert_close(phi.slope(products.detach()), slope, atol=1e-12, rtol=1e-12)
+    given, dphi = q.clone().requires_grad_(), features[1]
+    (expected,) = torch.autograd.grad(phi.features(given), given, dphi)
+    torch.testing.assert_close(phi.gradient(q, dphi), expected, atol=1e-12, rtol=1e-12)
     far = torch.linspace(-100, 100, 100001, dtype=torch.float64)
     assert phi.weights(far).min() >= 0.5
     assert phi.weights(far).min() == pytest.approx(0.5, abs=1e-6)  # at s = -1

@@ -12,7 +12,6 @@ feature map with `f(q . k) = phi(q) . phi(k)`, or nothing. An entry of L, e, w o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -25,6 +24,9 @@ class FeatureMap(Protocol):
 
     def features(self, x: Tensor) -> Tensor:
         """`phi(x)` (..., features) of `x` (..., N)."""
+
+    def gradient(self, x: Tensor, dphi: Tensor) -> Tensor:
+        """That of `x`, from that of `phi(x)`."""
 
     def weights(self, products: Tensor) -> Tensor:
         """`f(s) = phi(q) . phi(k)` of `s = q . k`."""
@@ -102,8 +104,9 @@ class Chunked(torch.autograd.Function):
         y = inside.transpose(2, 3).contiguous() if skip is None else (v * skip[:, None]).add_(inside.transpose(2, 3))
         after = entering = old = None
         if v.shape[1] > 1 or state is not None:
-            last = v.shape[1] - (state is None)  # chunks whose state somebody reads
-            phi_k, phi_q = (t if feature_map is None else feature_map.features(t) for t in (k[:, :last], q))
+            last = v.shape[1] - (state is None)  # chunks whose state somebody reads, and who reads one
+            given = k[:, :last], q[:, -last:]
+            phi_k, phi_q = given if feature_map is None else (feature_map.features(t) for t in given)
             leaving = _recur(_written(u, decay.left, phi_k, last), decay.keep, state)
             if state is None:
                 entering = leaving
@@ -210,18 +213,20 @@ def _between_backward(given: tuple, du: Tensor, dtotal: Tensor | None, dk: Tenso
     u, dy, entering, old, dafter, k, q, decay, continued, feature_map = given
     n, m, G = u.shape[1], entering.shape[1], k.shape[3]
     last = m if continued else n - 1
-    phi_q, back_to_q = _mapped(feature_map, _rows(q[:, -m:]))
-    phi_k, back_to_k = _mapped(feature_map, _rows(k[:, :last]))
+    q, k = _rows(q[:, -m:]), _rows(k[:, :last])
+    phi_q, phi_k = (t if feature_map is None else feature_map.features(t) for t in (q, k))
     S = entering.unflatten(2, (G, -1)).flatten(3, 4)
     dread = dy[:, -m:] if decay.reach is None else dy[:, -m:] * decay.reach[:, -m:, :, :, None]
     dread = _rows(dread.unflatten(3, (G, -1)).flatten(4))
-    dq[:, -m:] += back_to_q(dread @ S)
+    dphi_q = dread @ S
+    dq[:, -m:] += dphi_q if feature_map is None else feature_map.gradient(q, dphi_q)
     dS = (dread.mT @ phi_q).reshape(entering.shape)
     dleaving, dkeep, dstate = _recur_backward(dS, dafter, entering, decay.keep, continued, dtotal is not None)
     dS = dleaving.unflatten(2, (G, -1)).flatten(3, 4)
     v = u[:, :last] if decay.left is None else u[:, :last] * decay.left[:, :last, :, :, None]
     dv = _columns(phi_k @ dS.mT).reshape(v.shape)
-    dk[:, :last] += back_to_k(_rows(v.unflatten(3, (G, -1)).flatten(4)) @ dS)
+    dphi_k = _rows(v.unflatten(3, (G, -1)).flatten(4)) @ dS
+    dk[:, :last] += dphi_k if feature_map is None else feature_map.gradient(k, dphi_k)
     if dtotal is not None:
         dtotal[:, -m:] += (dy[:, -m:] * old).sum(-1).transpose(2, 3)
         dtotal[:, :last, :, -1] += dkeep * decay.keep[:, :last]
@@ -233,16 +238,6 @@ def _between_backward(given: tuple, du: Tensor, dtotal: Tensor | None, dk: Tenso
     else:
         du[:, :last].addcmul_(dv, decay.left[:, :last, :, :, None])
     return dstate
-
-
-def _mapped(feature_map: FeatureMap | None, t: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Features of `t`, and what takes their gradient to that of `t`."""
-    if feature_map is None:
-        return t, lambda gradient: gradient
-    with torch.enable_grad():
-        given = t.detach().requires_grad_()
-        phi = feature_map.features(given)
-    return phi.detach(), lambda gradient: torch.autograd.grad(phi, given, gradient)[0]
 
 
 def _recur_backward(
