@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 def unit_lower_inverse(M: Tensor) -> Tensor:
     """`(I + L)^-1` of what of M (..., Q, Q) lies below the diagonal, Q a power of two: blocks, joined two by two.
 
-    Above the diagonal M is 0.
+    Above the diagonal M must be 0.
     """
     Q = M.shape[-1]
     inverse = -M
@@ -43,7 +43,7 @@ def inner_blocks(matrix: Tensor, size: int, row: int, column: int) -> Tensor:
 
 
 class Corrected(torch.autograd.Function):
-    """`apply(M, C, X, R, G, W, keep, A, state) -> (Y, state)`.
+    """`apply(M, C, X, R, G, W, keep, A, state) -> (Y, state)`; gradients of M and C mean nothing above the diagonal.
 
     `M`, `C` (n, J, Q, Q); `X` (n, J, Q, P); `R`, `G`, `W` (n, J, Q, N); `keep` (n, J, 1, N) or (n, J, 1, 1); `A`
     (n, J, P, N) or None for 0; `state` (J, P, N) or None for 0, then the state returned is None too.
@@ -91,11 +91,20 @@ class Corrected(torch.autograd.Function):
                     continue
                 found = torch.baddbmm(dentering[i - first], dX[i].mT, R[i], alpha=-1)
                 dS = found if dS is None else found.addcmul_(dS, keep[i])
-            dR, dG = torch.zeros_like(R), torch.zeros_like(G)
-            dkeep = torch.zeros_like(keep)
-            torch.matmul(dX[first:], entering, out=dR[first:])
-            torch.matmul(dY[first:], entering, out=dG[first:])
+            dR, dG, dkeep = (torch.empty_like(t) for t in (R, G, keep))
+            for t in (dR, dG, dkeep):
+                t[:first].zero_()
+            _product(dX[first:], entering, dR[first:], -1)
+            _product(dY[first:], entering, dG[first:])
             dkeep[first:] = (dleaving[first:] * entering).sum_to_size(keep[first:].shape)
-            dM = (dX @ U.mT).neg_().tril_(-1)
+            dM = _product(dX, U.mT, torch.empty_like(inverse), -1)
+            dM.diagonal(dim1=-2, dim2=-1).zero_()
             dstate = dS if first == 0 else None
-            return dM, dY @ U.mT, dX, dR.neg_(), dG, U @ dleaving, dkeep, dleaving if ctx.added else None, dstate
+            return dM, dY @ U.mT, dX, dR, dG, U @ dleaving, dkeep, dleaving if ctx.added else None, dstate
+
+
+def _product(a: Tensor, b: Tensor, out: Tensor, scale: float = 1.0) -> Tensor:
+    """`scale a b`, written to `out`, of (n, J, ., .)."""
+    a, b, flat = (t.flatten(0, 1) for t in (a, b, out))
+    torch.baddbmm(flat, a, b, beta=0, alpha=scale, out=flat)
+    return out

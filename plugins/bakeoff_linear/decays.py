@@ -1,8 +1,8 @@
 """What decays leave of the pairs of a chunk's tokens, and of its tokens at the chunk's borders.
 
 Rows (n, B, H, Q, N) read what columns (n, B, H, Q, N) have written: a pair's product is that of row t, column j <= t
-and the decays of the tokens after j up to t. Decays are logarithms and only ever summed between two tokens, so that
-none is divided by another, however strong.
+and the decays of the tokens after j up to t. Those are multiplied up between two tokens, or their logarithms summed,
+and never divided by one another, however strong they are; but for `decayed_mildly`, where the caller knows a bound.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from torch.autograd.function import once_differentiable
 
 from bakeoff_linear.chunks import Seen
 from bakeoff_linear.correction import inner_blocks
+
+#: A sum of log decays whose exponential can be divided by in float32, with room for what it multiplies.
+MILD = -40.0
 
 
 class Decayed(NamedTuple):
@@ -57,6 +60,17 @@ def decayed_by_channel(rows: list[Tensor], columns: list[Tensor], log_a: Tensor,
     return Decayed(pairs, reads, writes, next(found))
 
 
+def decayed_mildly(rows: list[Tensor], columns: list[Tensor], log_a: Tensor, seen: Seen) -> Decayed:
+    """What `decayed_by_channel` gives, where log decays sum up to no less than `MILD` in a chunk: by division."""
+    total = log_a.cumsum(-2)
+    reach, back = total.exp(), total.neg().exp()
+    reads, early = [row * reach for row in rows], [column * back for column in columns]
+    keep = reach[..., -1:, :]
+    pairs = [[read @ column.mT * seen.pairs for column in early] for read in reads]
+    writes = [_masked(column * keep, seen.left) for column in early]
+    return Decayed(pairs, [_masked(read, seen.entered) for read in reads], writes, _masked(keep, seen.kept))
+
+
 class _ByChannel(torch.autograd.Function):
     """`apply(log_a, seen, R, *rows, *columns) -> (*pairs, *reads, *writes, keep)`, R rows."""
 
@@ -64,7 +78,7 @@ class _ByChannel(torch.autograd.Function):
     def forward(ctx: Any, log_a: Tensor, seen: Seen, R: int, *tokens: Tensor) -> tuple[Tensor, ...]:
         rows, columns = tokens[:R], tokens[R:]
         pairs = [[torch.diag_embed((row * column).sum(-1)) for column in columns] for row in rows]
-        borders, since, until = _borders(log_a)
+        borders, reach, left = _borders(log_a)
         for size, decay in borders.items():
             early, late = _halves(decay, size)
             firsts = [_halves(column, size)[0] * early for column in columns]
@@ -72,7 +86,6 @@ class _ByChannel(torch.autograd.Function):
                 second = _halves(row, size)[1] * late
                 for c, first in enumerate(firsts):
                     inner_blocks(pairs[r][c], size, 1, 0).copy_(_outer(second, first))
-        reach, left = since.exp_(), until.exp_()
         keep = reach[..., -1:, :].clone()
         if seen.entered is not None:
             pairs = [[pair.mul_(seen.pairs) for pair in row] for row in pairs]
@@ -107,19 +120,19 @@ class _ByChannel(torch.autograd.Function):
 
 
 def _borders(log_a: Tensor) -> tuple[dict[int, Tensor], Tensor, Tensor]:
-    """What is left at the borders between halves, by their size; log decays up to a token, and after it, in the chunk.
+    """What is left at the borders between halves, by their size; what is left up to a token, and after it, in all.
 
     Of each size (..., Q, N): for a token of a first half, what the tokens after it up to the border leave; for one of
     a second half, what those from the border up to it leave.
     """
-    since, until, borders, size = log_a.clone(), torch.zeros_like(log_a), {}, 1
+    since, until, borders, size = log_a.exp(), torch.ones_like(log_a), {}, 1
     while size < log_a.shape[-2]:
         borders[size] = torch.empty_like(log_a)
         (since_0, since_1), (until_0, _), (early, late) = (_halves(t, size) for t in (since, until, borders[size]))
-        torch.exp(until_0, out=early)
-        torch.exp(since_1, out=late)
-        until_0 += since_1[..., -1:, :]
-        since_1 += since_0[..., -1:, :]
+        early.copy_(until_0)
+        late.copy_(since_1)
+        until_0 *= since_1[..., -1:, :]
+        since_1 *= since_0[..., -1:, :]
         size *= 2
     return borders, since, until
 

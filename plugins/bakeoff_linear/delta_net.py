@@ -49,7 +49,7 @@ class DeltaNet(DeltaMixer):
         value_width: int | None = None,
         conv_width: int = 4,
         negative_eigenvalues: bool = False,
-        chunk: int = 64,
+        chunk: int = 32,
         eps: float = 1e-5,
         backend: Backend = "auto",
     ):

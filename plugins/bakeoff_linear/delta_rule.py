@@ -26,7 +26,7 @@ def delta_rule(
     beta: Tensor,
     log_a: Tensor | None = None,
     *,
-    chunk: int = 64,
+    chunk: int = 32,
     state: Tensor | None = None,
     segments: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
@@ -44,8 +44,8 @@ def delta_rule(
     q, k, value = by_chunks(q, Q, H), by_chunks(k, Q, H), by_chunks(v, Q)
     b, log = by_chunks(beta, Q)[..., None], None if log_a is None else by_chunks(log_a, Q)
     decayed = decayed_by_channel if log is not None and log.ndim == 5 else decayed_by_head
-    ((C,), (M,)), (G, R), (W,), keep = decayed([q, k], [k], log, seen(segments, Q, q))
-    given = (t.flatten(1, 2) for t in (M * b, C, value * b, R * b, G, W, keep))
+    ((C,), (M,)), (G, R), (W,), keep = decayed([q, k * b], [k], log, seen(segments, Q, q))
+    given = (t.flatten(1, 2) for t in (M, C, value * b, R, G, W, keep))
     y, after = Corrected.apply(*given, None, None if state is None else state.flatten(0, 1))
     return from_chunks(y.unflatten(1, (B, H)), v.shape), None if after is None else after.unflatten(0, (B, H))
 

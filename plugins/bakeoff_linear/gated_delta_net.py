@@ -58,7 +58,7 @@ class GatedDeltaNet(DeltaMixer):
         value_width: int | None = None,
         conv_width: int = 4,
         negative_eigenvalues: bool = False,
-        chunk: int = 64,
+        chunk: int = 32,
         dt_min: float = 1e-3,
         dt_max: float = 0.1,
         A_min: float = 0.01,

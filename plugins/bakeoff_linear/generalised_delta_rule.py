@@ -10,13 +10,15 @@ is a token with b = k = 0 and no decay.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from bakeoff_linear.chunks import by_chunks, chunk_length, from_chunks, seen
 from bakeoff_linear.correction import Corrected
-from bakeoff_linear.decays import decayed_by_channel
+from bakeoff_linear.decays import MILD, decayed_by_channel, decayed_mildly
 
 
 def generalised_delta_rule(
@@ -27,15 +29,16 @@ def generalised_delta_rule(
     b: Tensor,
     log_w: Tensor,
     *,
-    chunk: int = 64,
+    chunk: int = 32,
+    bound: float = -math.inf,
     state: Tensor | None = None,
     segments: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """`(y, state)` of `v` (B, T, H, P) and the others (B, T, H, N), by chunks of at most `chunk` tokens.
 
-    `log_w` is at most 0. `state` (B, H, P, N) precedes the tokens; None: there is nothing before, and no state is
-    returned. `segments` (B, T) counts the documents that began in the call: the state of one does not reach the next.
-    `chunk` is a power of two.
+    `log_w` is at most 0 and nowhere less than `bound`; one that is known to be mild saves work. `state` (B, H, P, N)
+    precedes the tokens; None: there is nothing before, and no state is returned. `segments` (B, T) counts the documents
+    that began in the call: the state of one does not reach the next. `chunk` is a power of two.
     """
     B, T, H = v.shape[:3]
     if not T:
@@ -46,7 +49,8 @@ def generalised_delta_rule(
     r, k, value, a, b, log_w = (by_chunks(t, Q) for t in (r, k, v, a, b, log_w))
     # what a token finds is what the token before it would read: a row of decays up to there
     ahead = F.pad(a[..., 1:, :], (0, 0, 0, 1))
-    pairs, (G, found), (Wb, Wk), keep = decayed_by_channel([r, ahead], [b, k], log_w, seen(segments, Q, r))
+    decayed = decayed_mildly if bound * Q >= MILD else decayed_by_channel
+    pairs, (G, found), (Wb, Wk), keep = decayed([r, ahead], [b, k], log_w, seen(segments, Q, r))
     (read_b, read_k), (find_b, find_k) = pairs[0], [F.pad(m[..., :-1, :], (0, 0, 1, 0)) for m in pairs[1]]
     found = torch.cat([a[..., :1, :], found[..., :-1, :]], -2)
     given = (-find_b, read_b, find_k @ value, -found, G, Wb, keep, value.mT @ Wk)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import math
 from functools import partial
 from typing import Any, NamedTuple
 
