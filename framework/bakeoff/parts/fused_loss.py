@@ -143,12 +143,15 @@ def _of_chunk(
     d loss / d logits = share ((1 + 2 z lse) softmax - (1 - eps) onehot - eps / V), times the slope of the cap. The rows
     are left multiplied by the sum of their exponentials, which spares a pass over them.
     """
-    given, logits = logits, capped(logits, soft_cap)
+    given, slope = logits, None
+    if soft_cap is not None:
+        bounded = logits.div_(soft_cap).tanh_()
+        logits = bounded * soft_cap
+        slope = torch.addcmul(bounded.new_ones(()), bounded, bounded, value=-1, out=bounded) if differentiate else None
     at = targets[:, None]
     target, top = logits.gather(-1, at), logits.amax(-1, keepdim=True)
     mean = logits.mean(-1) if smoothing else None
-    slope = None if soft_cap is None or not differentiate else 1 - (logits / soft_cap).square()
-    exponentials = torch.exp(logits.sub_(top), out=given)
+    exponentials = logits.sub_(top).exp_()
     total = exponentials.sum(-1, keepdim=True)
     lse = top + total.log()
     nats = ((lse - target)[:, 0] * share).sum()
@@ -164,5 +167,5 @@ def _of_chunk(
     if smoothing:
         grad.sub_(smoothing / grad.shape[-1] * total)
     if slope is not None:
-        grad.mul_(slope)
+        torch.mul(grad, slope, out=given)
     return loss, nats, share[:, None] / total
