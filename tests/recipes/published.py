@@ -105,6 +105,12 @@ def _linear_attention(key_heads: int, value_heads: int, key_width: int, value_wi
     }
 
 
+def _jamba(d: int, layers: int, heads: int, width: int) -> dict[str, Any]:
+    shape = {"hidden_size": d, "num_hidden_layers": layers, "num_attention_heads": heads, "intermediate_size": width}
+    options = {"num_experts": 1, "num_key_value_heads": 1, "tie_word_embeddings": True}
+    return {**shape, **options, "attn_layer_period": 14, "attn_layer_offset": 7}
+
+
 #: By name of the recipe; sizes of one family first, the family that they stand for having `small` weights to compare.
 FAMILIES = {
     family.recipe: family
@@ -306,6 +312,18 @@ FAMILIES = {
                 "model.blocks.delta.mixer.value_width": 12,
             },
         ),
+        Family(
+            "jamba_3b",
+            transformers.JambaConfig,
+            _jamba(2560, 28, 20, 8192),
+            {**_LLAMA, **_jamba(D, LAYERS, 4, 48), "attn_layer_period": 3, "attn_layer_offset": 1},
+            {
+                "model.pattern": ["layer", "attention", "layer"],
+                f"{_FEED_FORWARD}.width": 48,
+                "model.blocks.attention.mixer.n_heads": 4,
+            },
+            noise=0.7,
+        ),
     ]
 }
 
@@ -328,6 +346,7 @@ SIZES = {
     "mamba_2_8b": ("mamba_130m", _mamba(2560, 64)),
 }
 
+_SAMBA = ("421m", "1_3b")
 _RWKV7 = ("0_1b", "0_4b", "1_5b", "2_9b")
 #: Recipes at a published shape that `transformers` has no class of, and what makes each small.
 SHAPES: dict[str, dict[str, Any]] = {
@@ -343,4 +362,5 @@ SHAPES: dict[str, dict[str, Any]] = {
     "gated_delta_net_1_3b": _WIDTH,
     **{f"rwkv7_{size}": {f"{_MIXER}.head_width": 16, f"{_FEED_FORWARD}.width": 48} for size in _RWKV7},
     "sentiment_neuron": {f"{_MIXER}.width": 48},
+    **{f"samba_{size}": {f"{_FEED_FORWARD}.width": 48, "model.blocks.attention.mixer.n_heads": 4} for size in _SAMBA},
 }
