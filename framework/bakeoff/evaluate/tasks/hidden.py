@@ -106,4 +106,4 @@ def mixer_of(model: LanguageModel, layer: int) -> nn.Module:
     for module in layers[layer].modules():
         if getattr(module, "kind", None) == "mixer":
             return module
-    raise CapabilityError(f"layer {layer} has no mixer")
+    raise CapabilityError(f"layer {layer % len(layers)} has no mixer")
