@@ -41,8 +41,8 @@ def rg_lru_step(
         log_a.masked_fill_(first[:, :, None], -torch.inf)
     a = log_a.exp()
     gain = log_a.mul_(2).expm1_().neg_().sqrt_().mul_(i.sigmoid())
-    h = torch.addcmul(gain.mul_(x), a, state[:, None])
-    return h, h[:, 0]
+    h = torch.addcmul(gain.mul_(x), a, state.unsqueeze(1))
+    return h, h.squeeze(1)
 
 
 def rg_lru_naive(

@@ -175,4 +175,4 @@ class BlockDiagonal(Part):
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, width) -> (B, T, width)."""
         blocks = x.reshape(-1, *self.bias.shape).transpose(0, 1)  # (n_blocks, B T, N)
-        return torch.baddbmm(self.bias[:, None], blocks, self.weight).transpose(0, 1).reshape(x.shape)
+        return torch.baddbmm(self.bias.unsqueeze(1), blocks, self.weight).transpose(0, 1).reshape(x.shape)
