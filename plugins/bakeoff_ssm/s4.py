@@ -116,7 +116,7 @@ class LowRankSystem(DiscreteSystem):
         """See `DiscreteSystem`."""
         dt, rates, C = self._continuous(wide)
         P, B = (torch.view_as_complex(t.to(wide)) for t in (self.P, self.B))
-        A = LowRank(rates, P, dt / 2)
+        A = LowRank.bilinear(rates, P, dt)
         return System(A, A.solve(dt * B), C)
 
 

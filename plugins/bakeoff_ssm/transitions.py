@@ -57,12 +57,24 @@ class Dense(NamedTuple):
 class LowRank(NamedTuple):
     """`(1 - dt/2 A)^-1 (1 + dt/2 A)` with A = diag(rates) - P P^*, conjugates included: the bilinear rule.
 
-    `rates` and `P` (D, n) complex, `half` (D, 1), dt/2. Products with P cost as much as the diagonal.
+    Products with P cost as much as the diagonal. `rates` and `P` (D, n) complex; `half` (D, 1), dt/2; what is needed
+    of `M = 1 - dt/2 diag(rates)`: `inverse` M^-1, `row` P^* M^-1 and `weight` dt/2 / (1 + dt/2 P^* M^-1 P).
     """
 
     rates: Tensor
     P: Tensor
     half: Tensor
+    inverse: Tensor
+    row: Tensor
+    weight: Tensor
+
+    @classmethod
+    def bilinear(cls, rates: Tensor, P: Tensor, dt: Tensor) -> LowRank:
+        """With steps `dt` (D, 1)."""
+        half = dt / 2
+        inverse = 1 / (1 - half * rates)
+        row = P.conj() * inverse
+        return cls(rates, P, half, inverse, row, half / (1 + half * _twice_real(row * P)))
 
     def advance(self, s: Tensor) -> Tensor:
         """The state (..., D, n) a token later, without input."""
@@ -70,10 +82,7 @@ class LowRank(NamedTuple):
 
     def solve(self, v: Tensor) -> Tensor:
         """`(1 - dt/2 A)^-1 v`, by the formula of Sherman, Morrison and Woodbury."""
-        d = 1 / (1 - self.half * self.rates)
-        along = _twice_real(self.P.conj() * d * v)
-        within = 1 + self.half * _twice_real(self.P.conj() * self.P * d)
-        return d * (v - self.P * (self.half * along / within))
+        return self.inverse * (v - self.P * (self.weight * _twice_real(self.row * v)))
 
     def explicit(self) -> Dense:
         """The matrix, which can be squared."""

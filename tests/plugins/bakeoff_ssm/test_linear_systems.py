@@ -12,7 +12,7 @@ DT = torch.tensor([[0.01], [0.05], [0.3]], dtype=torch.float64)
 
 def low_rank(C=None):
     rates, P, b = (t.expand(D, -1) for t in legs_low_rank(N))
-    A = LowRank(rates, P, DT / 2)
+    A = LowRank.bilinear(rates, P, DT)
     return System(A, A.solve(DT * b), noise(D, N // 2, seed=4) if C is None else C)
 
 

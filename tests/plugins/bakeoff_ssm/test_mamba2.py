@@ -79,10 +79,10 @@ def inputs(T, batch=2, dtype=torch.float64, d_model=D, seed=1):
     return torch.randn(batch, T, d_model, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
-@pytest.mark.parametrize("n_groups", [1, 2])
+@pytest.mark.parametrize(("head_width", "n_groups"), [(12, 1), (12, 2), (24, 2), (6, 4)])
 @pytest.mark.parametrize("T", [1, 7, 8, 9, 30])
-def test_equals_transformers_outputs_and_gradients(T, n_groups):
-    mixer = build(dtype=torch.float32, n_groups=n_groups)
+def test_equals_transformers_outputs_and_gradients(T, head_width, n_groups):
+    mixer = build(dtype=torch.float32, head_width=head_width, n_groups=n_groups)
     other, _ = peer(mixer)
     x = inputs(T, dtype=torch.float32)
     mine, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
