@@ -2,7 +2,7 @@
 
 Rows (n, B, H, Q, N) read what columns (n, B, H, Q, N) have written: a pair's product is that of row t, column j <= t
 and the decays of the tokens after j up to t. Those are multiplied up between two tokens, or their logarithms summed,
-and never divided by one another, however strong they are; but for `decayed_mildly`, where the caller knows a bound.
+and never divided by one another, however strong they are.
 """
 
 from __future__ import annotations
@@ -15,9 +15,6 @@ from torch.autograd.function import once_differentiable
 
 from bakeoff_linear.chunks import Seen
 from bakeoff_linear.correction import inner_blocks
-
-#: A sum of log decays whose exponential can be divided by in float32, with room for what it multiplies.
-MILD = -40.0
 
 
 class Decayed(NamedTuple):
@@ -58,17 +55,6 @@ def decayed_by_channel(rows: list[Tensor], columns: list[Tensor], log_a: Tensor,
     pairs = [[next(found) for _ in range(C)] for _ in range(R)]
     reads, writes = [next(found) for _ in range(R)], [next(found) for _ in range(C)]
     return Decayed(pairs, reads, writes, next(found))
-
-
-def decayed_mildly(rows: list[Tensor], columns: list[Tensor], log_a: Tensor, seen: Seen) -> Decayed:
-    """What `decayed_by_channel` gives, where log decays sum up to no less than `MILD` in a chunk: by division."""
-    total = log_a.cumsum(-2)
-    reach, back = total.exp(), total.neg().exp()
-    reads, early = [row * reach for row in rows], [column * back for column in columns]
-    keep = reach[..., -1:, :]
-    pairs = [[read @ column.mT * seen.pairs for column in early] for read in reads]
-    writes = [_masked(column * keep, seen.left) for column in early]
-    return Decayed(pairs, [_masked(read, seen.entered) for read in reads], writes, _masked(keep, seen.kept))
 
 
 class _ByChannel(torch.autograd.Function):

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bakeoff_linear.chunks import by_chunks, chunk_length, from_chunks, seen
+from bakeoff_linear.chunks import Seen, by_chunks, chunk_length, from_chunks, seen
 from bakeoff_linear.correction import Corrected
-from bakeoff_linear.decays import MILD, decayed_by_channel, decayed_mildly
+from bakeoff_linear.decays import Decayed, decayed_by_channel
+from bakeoff_linear.mild_decays import MILD, decayed_mildly
 
 
 def generalised_delta_rule(
@@ -47,17 +48,21 @@ def generalised_delta_rule(
         a = a * (segments == F.pad(segments[:, :-1], (1, 0)))[:, :, None, None].to(a.dtype)
     Q = chunk_length(T, chunk)
     r, k, value, a, b, log_w = (by_chunks(t, Q) for t in (r, k, v, a, b, log_w))
-    # what a token finds is what the token before it would read: a row of decays up to there
-    ahead = F.pad(a[..., 1:, :], (0, 0, 0, 1))
-    decayed = decayed_mildly if bound * Q >= MILD else decayed_by_channel
-    pairs, (G, found), (Wb, Wk), keep = decayed([r, ahead], [b, k], log_w, seen(segments, Q, r))
-    (read_b, read_k), (find_b, find_k) = pairs[0], [F.pad(m[..., :-1, :], (0, 0, 1, 0)) for m in pairs[1]]
-    found = torch.cat([a[..., :1, :], found[..., :-1, :]], -2)
-    given = (-find_b, read_b, find_k @ value, -found, G, Wb, keep, value.mT @ Wk)
-    flat = (t.flatten(1, 2) for t in given)
-    y, after = Corrected.apply(*flat, None if state is None else state.flatten(0, 1))
+    given = (r, -a, b, k, log_w, seen(segments, Q, r))
+    pairs, (G, R), (Wb, Wk), keep = decayed_mildly(*given) if bound * Q >= MILD else _decayed(*given)
+    (read_b, read_k), (M, find_k) = pairs
+    given = (M, read_b, -(find_k @ value), R, G, Wb, keep, value.mT @ Wk)
+    y, after = Corrected.apply(*(t.flatten(1, 2) for t in given), None if state is None else state.flatten(0, 1))
     y = y.unflatten(1, (B, H)) + read_k @ value
     return from_chunks(y, v.shape), None if after is None else after.unflatten(0, (B, H))
+
+
+def _decayed(r: Tensor, a: Tensor, b: Tensor, k: Tensor, log_w: Tensor, seen: Seen) -> Decayed:
+    """Pairs by rows r, which see up to their token, and a, which see up to the one before; columns are b and k."""
+    ahead = F.pad(a[..., 1:, :], (0, 0, 0, 1))  # as rows of the token before
+    (pairs_r, pairs_a), (read, found), writes, keep = decayed_by_channel([r, ahead], [b, k], log_w, seen)
+    found = torch.cat([a[..., :1, :], found[..., :-1, :]], -2)
+    return Decayed([pairs_r, [F.pad(m[..., :-1, :], (0, 0, 1, 0)) for m in pairs_a]], [read, found], writes, keep)
 
 
 def generalised_delta_rule_step(
