@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from bakeoff_linear.chunks import check_chunk
 from bakeoff_linear.delta_rule import delta_rule, delta_rule_naive, delta_rule_step
+from bakeoff_linear.unit import unit
 
 
 class DeltaState(NamedTuple):
@@ -158,21 +158,6 @@ def equal_widths(d_model: int, n_heads: int) -> int:
     if n_heads < 1 or d_model % n_heads:
         raise ValueError(f"n_heads is {n_heads} and d_model {d_model}; n_heads must divide d_model, or give the widths")
     return d_model // n_heads
-
-
-def unit(x: Tensor, length: float = 1.0) -> Tensor:
-    """`length * x / sqrt(sum x^2 + 1e-6)` over the last dimension."""
-    return x * (x.square().sum(-1, keepdim=True) + 1e-6).rsqrt().mul(length)
-
-
-def step_sizes(low: float, high: float) -> init.Filler:
-    """Biases whose softplus is log-uniform from `low` to `high`."""
-
-    def filler(shape: torch.Size, generator: torch.Generator) -> Tensor:
-        dt = init.uniform(math.log(low), math.log(high))(shape, generator).double().exp()
-        return (dt + torch.log(-torch.expm1(-dt))).float()
-
-    return filler
 
 
 def decay_rates(low: float, high: float) -> init.Filler:

@@ -11,7 +11,7 @@ from bakeoff.parts.linear import Linear
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bakeoff_linear.delta_mixer import DeltaMixer, decay_rates, step_sizes
+from bakeoff_linear.delta_mixer import DeltaMixer, decay_rates
 from bakeoff_linear.gated_norm import GatedNorm
 
 
@@ -99,7 +99,7 @@ class GatedDeltaNet(DeltaMixer):
     def reset_parameters(self) -> None:
         """Decay rates and step sizes as published."""
         init.fill(self.A_log, decay_rates(*self.A_range))
-        init.fill(self.dt_bias, step_sizes(*self.dt_range))
+        init.fill(self.dt_bias, init.step_sizes(*self.dt_range))
 
     def _log_decay(self, x: Tensor, wide: torch.dtype) -> Tensor:
         return -self.A_log.to(wide).exp() * F.softplus(self.decay(x).to(wide) + self.dt_bias.to(wide))

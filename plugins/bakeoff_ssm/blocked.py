@@ -79,9 +79,7 @@ class Blocked(torch.autograd.Function):
         plan = Plan.of(u, A.shape[0])
         blocks = plan.blocks(u.shape[1])
         y = torch.empty_like(given.u)
-        after = (
-            u.new_zeros(u.shape[0], *A.shape) if state is None else state.clone(memory_format=torch.contiguous_format)
-        )
+        after = u.new_zeros(u.shape[0], *A.shape) if state is None else _own(state)
         entering = u.new_empty(len(blocks), *after.shape) if any(ctx.needs_input_grad) else None
         space = [u.new_empty(plan.rows * plan.chunks * plan.length, A.shape[0], plan.channels) for _ in range(2)]
         for rows, channels in plan.strips(u.shape[0], u.shape[2]):
@@ -101,27 +99,36 @@ class Blocked(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy, dafter):  # type: ignore[no-untyped-def]
         *given, A, entering = ctx.saved_tensors
-        given, plan, dy = Inputs(*given), ctx.plan, dy.contiguous()
-        du, ddt, dB, dC = (torch.zeros_like(t) for t in given[:4])
-        dA = torch.zeros_like(A)
-        dstate = dafter.clone(memory_format=torch.contiguous_format)
-        tokens = plan.rows * plan.chunks * plan.length
-        space = [dy.new_empty(tokens, A.shape[0], plan.channels) for _ in range(3 if plan.chunks == 1 else 4)]
-        for rows, channels in plan.strips(dy.shape[0], dy.shape[2]):
-            carried, rates = dstate[rows, :, channels], A[:, channels]
-            for i, (start, g, Q) in reversed(list(enumerate(plan.blocks(dy.shape[1])))):
-                held, span = entering[i, rows, :, channels], slice(start, start + g * Q)
-                part = _part(given, rows, channels, start, g, Q)
-                keep, h = _states(part, rates, held, space, space[2])
-                dyb = dy[rows, span, channels].unflatten(1, (g, Q))
-                dh = _state_gradients(part, dyb, keep, carried, space)
-                du[rows, span, channels] = _sum_states(part.B, dh)
-                dB[rows, span] += _sum_channels(part.u, dh)
-                dC[rows, span] += _sum_channels(dyb, h)
-                through = _decay_gradients(keep, h, dh, held)
-                dA[:, channels] += torch.mul(through, part.dt[..., None, :], out=dh).flatten(0, 2).sum(0)
-                ddt[rows, span, channels] = through.mul_(rates).sum(-2).flatten(1, 2)
-        return du, ddt, dA, dB, dC, dstate if ctx.needs_input_grad[5] else None, None
+        with torch.autocast(dy.device.type, enabled=False):
+            *grads, dstate = _backward(Inputs(*given), A, entering, dy.contiguous(), _own(dafter), ctx.plan)
+        return *grads, dstate if ctx.needs_input_grad[5] else None, None
+
+
+def _backward(given: Inputs, A: Tensor, entering: Tensor, dy: Tensor, dstate: Tensor, plan: Plan) -> tuple[Tensor, ...]:
+    """Gradients of u, dt, A, B, C and of the first state, which is written over that of the last."""
+    du, ddt, dB, dC = (torch.zeros_like(t) for t in given[:4])
+    dA = torch.zeros_like(A)
+    tokens = plan.rows * plan.chunks * plan.length
+    space = [dy.new_empty(tokens, A.shape[0], plan.channels) for _ in range(3 if plan.chunks == 1 else 4)]
+    for rows, channels in plan.strips(dy.shape[0], dy.shape[2]):
+        carried, rates = dstate[rows, :, channels], A[:, channels]
+        for i, (start, g, Q) in reversed(list(enumerate(plan.blocks(dy.shape[1])))):
+            held, span = entering[i, rows, :, channels], slice(start, start + g * Q)
+            part = _part(given, rows, channels, start, g, Q)
+            keep, h = _states(part, rates, held, space, space[2])
+            here = dy[rows, span, channels].unflatten(1, (g, Q))
+            dh = _state_gradients(part, here, keep, carried, space)
+            du[rows, span, channels] = _sum_states(part.B, dh)
+            dB[rows, span] += _sum_channels(part.u, dh)
+            dC[rows, span] += _sum_channels(here, h)
+            through = _decay_gradients(keep, h, dh, held)
+            dA[:, channels] += torch.mul(through, part.dt[..., None, :], out=dh).flatten(0, 2).sum(0)
+            ddt[rows, span, channels] = through.mul_(rates).sum(-2).flatten(1, 2)
+    return du, ddt, dA, dB, dC, dstate
+
+
+def _own(t: Tensor) -> Tensor:
+    return t.clone(memory_format=torch.contiguous_format)
 
 
 def _part(given: Inputs, rows: slice, channels: slice, start: int, g: int, Q: int) -> Inputs:

@@ -116,7 +116,7 @@ class Mamba(SequenceMixer):
     def reset_parameters(self) -> None:
         """Decay rates 1 to N in every channel, step sizes and skips, as published."""
         init.fill(self.A_log, init.exactly(torch.arange(1, self.state_size + 1).double().log().float()))
-        init.fill(self.dt_bias, inverse_softplus(*self.dt_range))
+        init.fill(self.dt_bias, init.step_sizes(*self.dt_range))
         init.fill(self.D, init.constant(1.0))
         bound = self.dt_rank**-0.5
         init.fill(self.dt.weight, init.uniform(-bound, bound))
@@ -158,16 +158,6 @@ class Mamba(SequenceMixer):
         products = (self.z, self.x, self.dt_low, self.B, self.C, self.dt, self.output)
         linear = sum(linear_flops(layer, queries) for layer in products)
         return linear + self.convolve.flops(queries, keys) + 4 * self.inner * self.state_size * queries
-
-
-def inverse_softplus(low: float, high: float) -> init.Filler:
-    """Values whose softplus is log-uniform in [low, high)."""
-
-    def fill(shape: torch.Size, generator: torch.Generator) -> Tensor:
-        value = init.uniform(math.log(low), math.log(high))(shape, generator).double().exp()
-        return (value + torch.log(-torch.expm1(-value))).float()
-
-    return fill
 
 
 def _check(inner: int, expand: float, state_size: int, dt_rank: int) -> None:

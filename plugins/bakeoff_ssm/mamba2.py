@@ -117,13 +117,8 @@ class Mamba2(SequenceMixer):
     def reset_parameters(self) -> None:
         """Decay rates, step sizes and skips as published."""
         init.fill(self.A_log, lambda shape, generator: init.uniform(*self.A_range)(shape, generator).log())
-        init.fill(self.dt_bias, self._inverse_softplus_of_dt)
+        init.fill(self.dt_bias, init.step_sizes(*self.dt_range))
         init.fill(self.D, init.constant(1.0))
-
-    def _inverse_softplus_of_dt(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
-        low, high = self.dt_range
-        dt = init.uniform(math.log(low), math.log(high))(shape, generator).double().exp()
-        return (dt + torch.log(-torch.expm1(-dt))).float()
 
     def empty_state(self, batch: int, max_length: int, dtype: Any = torch.float32, device: Any = None) -> Mamba2State:
         """Zeros; the convolutions' tails in `dtype`, the state in float32 or wider."""

@@ -36,6 +36,16 @@ def uniform(low: float, high: float) -> Filler:
     return lambda shape, generator: torch.empty(shape).uniform_(low, high, generator=generator)
 
 
+def step_sizes(low: float, high: float) -> Filler:
+    """Values whose softplus is log-uniform in [low, high): step sizes of state-space models."""
+
+    def fill(shape: torch.Size, generator: torch.Generator) -> Tensor:
+        dt = uniform(math.log(low), math.log(high))(shape, generator).double().exp()
+        return (dt + torch.log(-torch.expm1(-dt))).float()
+
+    return fill
+
+
 def constant(value: float) -> Filler:
     """One value everywhere."""
     return lambda shape, generator: torch.full(shape, float(value))
