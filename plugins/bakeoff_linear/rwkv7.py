@@ -22,7 +22,7 @@ from bakeoff_linear.generalised_delta_rule import (
     generalised_delta_rule_step,
 )
 from bakeoff_linear.low_rank import LowRank
-from bakeoff_linear.token_shift import token_before
+from bakeoff_linear.token_shift import mixed, token_before
 
 #: The log decay lies between this and 0.
 _LOG_DECAY = -math.exp(-0.5)
@@ -144,11 +144,11 @@ class RWKV7(SequenceMixer):
 
     def _mix(self, x: Tensor, sequence: Sequence, state: RWKV7State | None, scan: Any) -> Result:
         before, token = token_before(x, sequence, None if state is None else state.token)
-        change = before - x
-        mixed = {name: torch.addcmul(x, change, getattr(self, f"mix_{name}")) for name in values.MIXES}
-        r, k, v = self.receptance(mixed["receptance"]), self.key(mixed["key"]), self.value(mixed["value"])
-        v, shown = self._drawn(v, mixed["value"], sequence)
-        decay, rate, gate = self.decay(mixed["decay"]), self.rate(mixed["rate"]), self.gate(mixed["gate"])
+        streams = mixed(x, before, [getattr(self, f"mix_{name}") for name in values.MIXES])
+        of = dict(zip(values.MIXES, streams, strict=True))
+        r, k, v = self.receptance(of["receptance"]), self.key(of["key"]), self.value(of["value"])
+        v, shown = self._drawn(v, of["value"], sequence)
+        decay, rate, gate = self.decay(of["decay"]), self.rate(of["rate"]), self.gate(of["gate"])
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
             r, k, v, decay, rate = (t.to(wide) for t in (r, k, v, decay, rate))
@@ -167,7 +167,7 @@ class RWKV7(SequenceMixer):
             y = (y + bonus.flatten(2)).to(x.dtype)
         return Result(self.output(y * gate), None if state is None else RWKV7State(token, memory), memory=shown)
 
-    def _drawn(self, v: Tensor, mixed: Tensor, sequence: Sequence) -> tuple[Tensor, dict[str, Tensor]]:
+    def _drawn(self, v: Tensor, x: Tensor, sequence: Sequence) -> tuple[Tensor, dict[str, Tensor]]:
         """Values, drawn to those of the first layer, and what is shown to later layers."""
         if self.residual is None:
             return v, {_FIRST: v}
@@ -176,7 +176,7 @@ class RWKV7(SequenceMixer):
                 "rwkv7 draws values to those of the first rwkv7 layer, but none comes before this one; "
                 "give that layer a block of its own with value_residual: false"
             )
-        return v + (sequence.memory[_FIRST] - v) * torch.sigmoid(self.residual_bias + self.residual(mixed)), {}
+        return v + (sequence.memory[_FIRST] - v) * torch.sigmoid(self.residual_bias + self.residual(x)), {}
 
     def _heads(self, t: Tensor) -> Tensor:
         return t.unflatten(-1, (self.n_heads, self.head_width))

@@ -9,7 +9,7 @@ from bakeoff.interfaces import Capabilities, FeedForward, LayerContext, Referenc
 from bakeoff.parts.linear import Linear, linear_flops
 from torch import Tensor, nn
 
-from bakeoff_linear.token_shift import token_before
+from bakeoff_linear.token_shift import mixed, token_before
 
 
 class RWKVChannelMix(FeedForward):
@@ -62,7 +62,8 @@ class RWKVChannelMix(FeedForward):
     def forward(self, x: Tensor, sequence: Sequence, state: Tensor | None = None) -> Result:
         """(B, T, D) -> (B, T, D)."""
         before, after = token_before(x, sequence, state)
-        inner = torch.relu(self.up(torch.addcmul(x, before - x, self.mix.to(x.dtype))))
+        (x,) = mixed(x, before, [self.mix])
+        inner = torch.relu(self.up(x))
         return Result(self.down(inner.square()), after)
 
     def flops(self, queries: int, keys: int) -> int:

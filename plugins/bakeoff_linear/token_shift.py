@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from bakeoff.interfaces import Sequence
 from bakeoff.parts.short_convolution import next_tail
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 
@@ -22,3 +25,35 @@ def token_before(x: Tensor, sequence: Sequence, state: Tensor | None) -> tuple[T
     if segments is not None:
         before = before * (segments == F.pad(segments[:, :-1], (1, 0)))[:, :, None].to(x.dtype)
     return before, None if state is None else next_tail(state, x, segments, sequence.real)
+
+
+def mixed(x: Tensor, before: Tensor, shares: list[Tensor]) -> tuple[Tensor, ...]:
+    """`x + m (before - x)` (B, T, D), for each m (D,) of `shares`."""
+    shares = [share.to(x.dtype) for share in shares]
+    if torch.is_grad_enabled():
+        return _Mixed.apply(x, before, *shares)
+    change = before - x
+    return tuple(torch.addcmul(x, change, share) for share in shares)
+
+
+class _Mixed(torch.autograd.Function):
+    """With change = before - x: dbefore = sum m dy, dx = sum dy - dbefore, dm = sum over tokens of change dy."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, before: Tensor, *shares: Tensor) -> tuple[Tensor, ...]:
+        change = before - x
+        ctx.save_for_backward(change, *shares)
+        return tuple(torch.addcmul(x, change, share) for share in shares)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor, ...]:
+        change, *shares = ctx.saved_tensors
+        dbefore = given[0] * shares[0]
+        for dy, share in zip(given[1:], shares[1:], strict=True):
+            dbefore.addcmul_(dy, share)
+        dx = torch.sub(given[0], dbefore)
+        for dy in given[1:]:
+            dx += dy
+        dshares = [torch.mul(change, dy).flatten(0, 1).sum(0) for dy in given]
+        return dx, dbefore, *dshares
