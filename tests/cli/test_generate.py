@@ -120,3 +120,22 @@ def test_measures_are_printed_and_kept(run: Path, capsys: pytest.CaptureFixture[
     assert not list(run.glob("*.tmp"))
     assert main(["evaluate", str(run), "--measure", "memry"]) == 2
     assert "did you mean 'memory'" in capsys.readouterr().err
+
+
+def test_a_task_is_measured_and_what_it_shows_is_a_page(run: Path, capsys: pytest.CaptureFixture[str]):
+    probe = "{use: probe, corpus: {use: reviews, texts: 100, validation: 0.5}, shown: 1}"
+    assert main(["evaluate", str(run), "--measure", probe, "--device", "cpu"]) == 0
+    said = capsys.readouterr()
+    label = "probe(corpus=reviews(texts=100, validation=0.5), shown=1)"
+    assert f"measuring {label} …" in said.err
+    kept = json.loads((run / "evaluation.json").read_text())["measures"]
+    assert {name for name in kept if name.startswith("probe")} == {
+        f"{label}.{figure}" for figure in ("accuracy", "unit_accuracy", "chance", "kept", "unit")
+    }
+    (page,) = run.glob("probe*.html")
+    assert f"shown in {page}" in said.out
+    text = page.read_text()
+    assert text.startswith("<!doctype html>")
+    assert text.count('<p class="shades">') == 2
+    assert main(["evaluate", str(run), "--measure", "{use: probe, layer: 5}", "--device", "cpu"]) == 2
+    assert "TextFiles has no labels" in capsys.readouterr().err

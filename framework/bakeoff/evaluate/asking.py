@@ -81,11 +81,11 @@ def one(entry: Entry) -> Asked:
     return Asked(label_of(entry), task.measure, name, task.figures)
 
 
-def label_of(entry: Entry) -> str:
+def label_of(entry: Any) -> str:
     """The entry in a word: a name, with its arguments by name where it has some, as in mqar(pairs=8)."""
-    if isinstance(entry, str):
-        return entry
-    given = ", ".join(f"{key}={value}" for key, value in sorted(entry.items()) if key != "use")
+    if not (isinstance(entry, Mapping) and "use" in entry):
+        return str(entry)
+    given = ", ".join(f"{key}={label_of(value)}" for key, value in sorted(entry.items()) if key != "use")
     return f"{entry['use']}({given})" if given else str(entry["use"])
 
 
