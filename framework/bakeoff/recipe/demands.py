@@ -70,7 +70,8 @@ def _unmet(recipe: Recipe, model: Any, capability: str, setting: str) -> Iterato
         seen.add(type(module))
         name = name_of(type(module)) or type(module).__name__
         path = recipe.path_of(type(module)) or "model"
-        claiming = ", ".join(other for other in claimants(kind, capability) if other != name)
+        known = claimants(kind, capability)
+        claiming = ", ".join(f"{other} with other arguments" if other == name else other for other in known)
         yield (
             f"{path}{recipe.place(path)}: {name} does not claim `{capability}`, which {setting}: true demands; "
             f"use a {kind.replace('_', '-')} that claims it ({claiming}), or set {setting}: false"
