@@ -46,11 +46,11 @@ class Plan(NamedTuple):
         """Blocks of a size for the device of `u` (B, T, E)."""
         size = IN_CACHE if u.is_cpu else ON_DEVICE
         B, T, E = u.shape
-        Q = min(CHUNK, T)
+        Q = max(1, min(CHUNK, T))
         strips = math.ceil(E / max(1, size // (Q * N)))
         channels = math.ceil(E / strips)
         rows = min(B, max(1, size // (Q * N * channels)))
-        chunks = min(T // Q, max(1, size // (Q * N * channels * rows)))
+        chunks = max(1, min(T // Q, size // (Q * N * channels * rows)))
         return cls(channels, rows, Q, chunks)
 
     def strips(self, B: int, E: int) -> Iterator[tuple[slice, slice]]:

@@ -72,6 +72,8 @@ def scan(
     `lengths` (B,): only so many tokens of each row count for the state; None: all.
     """
     T = u.shape[1]
+    if T == 0:
+        return u, state
     Q = min(CHUNK, 1 << (T - 1).bit_length())
     n = -(-T // Q)
     place = torch.arange(n * Q, device=u.device) // Q

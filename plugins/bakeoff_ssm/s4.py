@@ -153,8 +153,8 @@ class LinearStateSpace(SequenceMixer):
 
     def forward(self, x: Tensor, sequence: Sequence, state: S4State | None = None) -> Result:
         """Mix `x` (B, T, D) along T."""
-        plain = sequence.real is None and sequence.segments is None
-        if state is None and plain:
+        whole = sequence.real is None and sequence.segments is None and sequence.length > 0
+        if state is None and whole:
             return self._mix(x, sequence, state, _by_transforms)
         if state is not None and sequence.length == 1 and sequence.real is None:
             return self._mix(x, sequence, state, step)

@@ -168,6 +168,15 @@ def test_state_bytes_do_not_grow_and_the_state_stays_float32():
     assert nbytes(after) == nbytes(state)
 
 
+def test_no_tokens_leave_the_state_as_it_is():
+    mixer = build(dtype=torch.float32)
+    state = run(mixer, inputs(5), mixer.empty_state(2, 9)).state
+    y, after = run(mixer, inputs(0), state)[:2]
+    assert y.shape == run(mixer, inputs(0)).y.shape == (2, 0, D)
+    for a, b in zip(after, state, strict=True):
+        assert torch.equal(a, b)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -89,6 +89,16 @@ def test_the_language_model_of_wikitext_103_has_249_million_parameters():
     assert shared + adaptive == pytest.approx(249e6, abs=1e6)
 
 
+@pytest.mark.parametrize("cls", [S4, S4D])
+def test_no_tokens_leave_the_state_as_it_is(cls):
+    mixer = cls(context(), state_size=8)
+    initialise(mixer, seed=0)
+    state = run(mixer, torch.randn(2, 5, 12), mixer.empty_state(2, 9)).state
+    y, after = run(mixer, torch.randn(2, 0, 12), state)[:2]
+    assert y.shape == run(mixer, torch.randn(2, 0, 12)).y.shape == (2, 0, 12)
+    assert torch.equal(after.s, state.s)
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
