@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bakeoff.interfaces.sampler import Sampler
     from bakeoff.interfaces.schedule import Schedule
     from bakeoff.interfaces.sequence import Need, Sequence
+    from bakeoff.interfaces.state import Blocks
     from bakeoff.interfaces.task import Answer, Figure, Progress, Task
     from bakeoff.interfaces.tokenizer import Tokenizer
 
@@ -36,6 +37,7 @@ _MODULES = {
     "AttentionOp": "attention_op",
     "Backbone": "backbone",
     "Block": "block",
+    "Blocks": "state",
     "Capabilities": "component",
     "Command": "command",
     "Component": "component",
@@ -72,8 +74,8 @@ _MODULES = {
 }
 
 __all__ = [
-    "Answer", "AttentionOp", "Backbone", "Block", "Capabilities", "Command", "Component", "Converter", "Corpus",
-    "Entries", "Executor", "FeedForward", "Figure", "Head", "LayerContext", "Need", "Norm", "Objective", "Outcome",
+    "Answer", "AttentionOp", "Backbone", "Block", "Blocks", "Capabilities", "Command", "Component", "Converter",
+    "Corpus", "Entries", "Executor", "FeedForward", "Figure", "Head", "LayerContext", "Need", "Norm", "Objective", "Outcome",
     "Page", "Part", "Past", "PositionalEncoding", "Progress", "Reference", "Result", "Sampler", "Schedule", "Sequence",
     "SequenceMixer", "Shared", "StatefulPart", "Statistics", "Task", "Terms", "TokenLosses", "Tokenizer",
 ]  # fmt: skip

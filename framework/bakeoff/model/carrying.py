@@ -37,9 +37,8 @@ def before(model: Any, state: Any, batch: Batch) -> Any:
 
 
 def odd_values(state: Any) -> Tensor:
-    """How many values of a state are no number or positive infinity, which no state that began empty comes to hold."""
-    found = [(t.isnan() | (t == torch.inf)).sum() for t in tensors(state) if t.is_floating_point()]
-    return torch.stack(found).sum().float() if found else torch.zeros(())
+    """How many values of a state are no number, or infinite; negative infinity, the logarithm of nothing, is none."""
+    return torch.stack([(tensor.isnan() | (tensor == torch.inf)).sum() for tensor in tensors(state)]).sum().float()
 
 
 class Carried:
