@@ -75,9 +75,9 @@ _MODULES = {
 
 __all__ = [
     "Answer", "AttentionOp", "Backbone", "Block", "Blocks", "Capabilities", "Command", "Component", "Converter",
-    "Corpus", "Entries", "Executor", "FeedForward", "Figure", "Head", "LayerContext", "Need", "Norm", "Objective", "Outcome",
-    "Page", "Part", "Past", "PositionalEncoding", "Progress", "Reference", "Result", "Sampler", "Schedule", "Sequence",
-    "SequenceMixer", "Shared", "StatefulPart", "Statistics", "Task", "Terms", "TokenLosses", "Tokenizer",
+    "Corpus", "Entries", "Executor", "FeedForward", "Figure", "Head", "LayerContext", "Need", "Norm", "Objective",
+    "Outcome", "Page", "Part", "Past", "PositionalEncoding", "Progress", "Reference", "Result", "Sampler", "Schedule",
+    "Sequence", "SequenceMixer", "Shared", "StatefulPart", "Statistics", "Task", "Terms", "TokenLosses", "Tokenizer",
 ]  # fmt: skip
 
 
