@@ -51,10 +51,10 @@ def test_more_is_better_where_the_figure_says_so(tried):
     assert kinds == {"attention": "baseline", "sliding_window": "none shown", "mamba2": "worse", "hybrid": "better"}
     assert {name: task.verdict("error", name).kind for name in ACCURACY} == kinds
     # differences 0.05 on each seed: no spread, so the interval is a point
-    better = "better than attention by 0.050 recall(pairs=8) accuracy (95 % interval 0.050 to 0.050, 3 seeds)"
+    better = "better than attention by 0.050 recall accuracy (95 % interval 0.050 to 0.050, 3 seeds)"
     assert task.verdict("accuracy", "hybrid").text == better
     # -0.10, -0.11, -0.09: mean 0.10, half width 4.30265 * 0.01 / sqrt(3)
-    worse = "worse than attention by 0.100 recall(pairs=8) accuracy (95 % interval 0.075 to 0.125, 3 seeds)"
+    worse = "worse than attention by 0.100 recall accuracy (95 % interval 0.075 to 0.125, 3 seeds)"
     assert task.verdict("accuracy", "mamba2").text == worse
     assert task.verdict("accuracy", "window_of_4").text == "not measured: it keeps no state"
 
@@ -85,7 +85,7 @@ def test_every_form_of_the_report_has_the_task(tried):
     assert "<h2>Task recall(pairs=8)</h2>" in html
     assert "<p>seen by attention 0</p>" in html
     assert "seen by attention 1" not in html
-    assert "<figcaption>recall(pairs=8) accuracy (↑ better)</figcaption>" in html
+    assert "<figcaption>recall accuracy (↑ better)</figcaption>" in html
     assert "## Task recall(pairs=8)" in text
     assert "| hybrid | 0.960 ±0.025 | 0.040 ±0.025 | 6 KiB | 7, 8, 9 |" in text
     assert "recall(pairs=8).unit" in table.partition("\n")[0]

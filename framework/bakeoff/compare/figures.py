@@ -15,7 +15,7 @@ COLOURS = ("#04338e", "#b63205", "#14715b", "#db5fa3", "#9c8d3a", "#2a90ef", "#8
 
 
 def figures(results: Results) -> dict[str, Figure]:
-    """`validation`, `loss` against tokens; `speed`, `memory`, `task NAME` with the Pareto front; those that there are."""
+    """`validation`, `loss` against tokens; `speed`, `memory`, `task NAME` with the Pareto front; those there are."""
     data = chart_data(results)
     arms = data["arms"]
     found = {

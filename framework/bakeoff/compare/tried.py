@@ -51,7 +51,7 @@ class Tried:
 
     def metric(self, figure: str) -> Metric:
         """A figure as arms are judged by it."""
-        words = f"{self.label} {figure.replace('_', ' ')}"
+        words = f"{self.label.partition('(')[0]} {figure.replace('_', ' ')}"
         return Metric(self.key(figure), self.key(figure), words, self.figures[figure].better == "more")
 
     def verdict(self, figure: str, arm: str) -> Verdict:

@@ -151,7 +151,7 @@ def task_tradeoff(task: Tried, figure: str) -> dict[str, Any] | None:
     if other is None:
         return None
     words = "size" if task.figures[other].unit == "bytes" else "count"
-    axis = Axis(task.key(other), f"{task.label} {other.replace('_', ' ')}", words, task.figures[other].better == "more")
+    axis = Axis(task.key(other), task.metric(other).unit, words, task.figures[other].better == "more")
     means = {arm: math.fsum(own.values()) / len(own) for arm, own in task.values[other].items() if own}
     return _against(task.judged[figure], axis, means)
 

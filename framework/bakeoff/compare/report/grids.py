@@ -14,11 +14,12 @@ def scrolling(content: Html, label: str) -> Html:
 
 
 def grid(label: str, head: Items[str], rows: Iterable[Items[str]], class_: str | None = None) -> Html:
-    """A scrolling table; the first cell of a row is its heading, cells that are `Html` pass as they are."""
+    """A scrolling table; the first cell of a row is its heading; what is a `<td>` or `<th>` passes as it is."""
     body = [
-        element("tr", element("th", first, scope="row"), *(_cell(cell) for cell in cells)) for first, *cells in rows
+        element("tr", element("th", first, scope="row"), *(_cell(cell, "td") for cell in cells))
+        for first, *cells in rows
     ]
-    top = [element("thead", element("tr", *(element("th", text, scope="col") for text in head)))] if head else []
+    top = [element("thead", element("tr", *(_cell(text, "th") for text in head)))] if head else []
     return scrolling(element("table", *top, element("tbody", *body), class_=class_), label)
 
 
@@ -27,8 +28,10 @@ def words(text: str) -> Html:
     return element("td", text, class_="word")
 
 
-def _cell(cell: str) -> Html:
-    return cell if isinstance(cell, Html) and cell.startswith("<td") else element("td", cell)
+def _cell(cell: str, name: str) -> Html:
+    if isinstance(cell, Html) and cell.startswith(f"<{name}"):
+        return cell
+    return element(name, cell, scope="col" if name == "th" else None)
 
 
 def section(title: str, *content: str, id_: str | None = None) -> Html:

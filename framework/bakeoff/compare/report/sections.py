@@ -154,7 +154,9 @@ def _task(results: Results, task: Tried) -> Html:
 def _task_grid(results: Results, task: Tried) -> Html:
     headings, rows = ["arm"], []
     for name in task.figures:
-        headings += [name.replace("_", " "), *(["verdict"] if name in task.judged else [])]
+        headings.append(name.replace("_", " "))
+        if name in task.judged:
+            headings.append(element("th", "verdict", scope="col", class_="word"))
     for index, arm in enumerate(results.arms):
         cells: list[str] = [join(swatch(index), arm.name)]
         for name in task.figures:
