@@ -10,8 +10,9 @@ import torch
 from bakeoff.interfaces import Capabilities, LayerContext, Result, Sequence, SequenceMixer, init
 from bakeoff.parts.kernels import Backend, choose
 from bakeoff.parts.linear import Linear, linear_flops
-from bakeoff.parts.short_convolution import ShortConvolution
+from bakeoff.parts.short_convolution import ShortConvolution, convolution_step
 from torch import Tensor
+from torch.nn import functional as F
 
 from bakeoff_linear.chunks import check_chunk
 from bakeoff_linear.delta_rule import delta_rule, delta_rule_naive, delta_rule_step
@@ -19,11 +20,10 @@ from bakeoff_linear.unit import unit
 
 
 class DeltaState(NamedTuple):
-    """Tails of the three convolutions (B, width - 1, channels), and the state (B, H, P, N), float32 or wider."""
+    """Tails of the convolutions of queries, keys and values side by side, (B, width - 1, channels), and the state
+    (B, H, P, N), float32 or wider."""
 
-    query: Tensor
-    key: Tensor
-    value: Tensor
+    tail: Tensor
     memory: Tensor
 
 
@@ -99,12 +99,16 @@ class DeltaMixer(SequenceMixer):
 
     def empty_state(self, batch: int, max_length: int, dtype: Any = torch.float32, device: Any = None) -> DeltaState:
         """Zeros; the convolutions' tails in `dtype`, the state in float32 or wider."""
-        tails = (c.empty_state(batch, max_length, dtype, device) for c in self._convolutions())
+        tails = [c.empty_state(batch, max_length, dtype, device) for c in self._convolutions()]
         shape = (batch, self.n_heads, self.value_width, self.key_width)
-        return DeltaState(*tails, torch.zeros(shape, dtype=torch.promote_types(dtype, torch.float32), device=device))
+        return DeltaState(
+            torch.cat(tails, 2), torch.zeros(shape, dtype=torch.promote_types(dtype, torch.float32), device=device)
+        )
 
     def forward(self, x: Tensor, sequence: Sequence, state: DeltaState | None = None) -> Result:
         """Mix `x` (B, T, D) along T."""
+        if state is not None and sequence.length == 1 and sequence.real is None:
+            return self._step(x, sequence.segments, state)
         return self._mix(x, sequence, state, ShortConvolution.__call__, self._scan)
 
     def naive(self, x: Tensor, sequence: Sequence, state: DeltaState | None = None) -> Result:
@@ -112,15 +116,15 @@ class DeltaMixer(SequenceMixer):
         return self._mix(x, sequence, state, ShortConvolution.naive, delta_rule_naive)
 
     def _mix(self, x: Tensor, sequence: Sequence, state: DeltaState | None, convolve: Any, scan: Any) -> Result:
-        tails: Any = (None, None, None) if state is None else state[:3]
+        widths = [convolution.channels for convolution in self._convolutions()]
+        tails: Any = (None, None, None) if state is None else state.tail.split(widths, 2)
         projected = zip(self._convolutions(), (self.query(x), self.key(x), self.value(x)), tails, strict=True)
         mixed = [convolve(convolution, value, sequence, tail) for convolution, value, tail in projected]
-        beta, wide = self.beta(x), torch.promote_types(x.dtype, torch.float32)
-        log_a = self._log_decay(x, wide)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        beta, log_a = self._gates(x, wide)
         with torch.autocast(x.device.type, enabled=False):
             q, k = (result.y.to(wide).unflatten(2, (self.n_key_heads, self.key_width)) for result in mixed[:2])
             v = mixed[2].y.to(wide).unflatten(2, (self.n_heads, self.value_width))
-            beta = beta.to(wide).sigmoid() * self.strength
             if sequence.real is not None:
                 real = sequence.real[:, :, None].to(wide)
                 beta = beta * real
@@ -128,12 +132,31 @@ class DeltaMixer(SequenceMixer):
             given = (unit(q, self.key_width**-0.5), unit(k), v, beta, log_a)
             memory = None if state is None else state.memory
             y, memory = scan(*given, state=memory, segments=sequence.segments)
-        after = None if state is None else DeltaState(*(result.state for result in mixed), memory)
+        after = None if state is None else DeltaState(torch.cat([result.state for result in mixed], 2), memory)
         return Result(self.output(self._finish(y, x)), after)
 
+    def _step(self, x: Tensor, segments: Tensor | None, state: DeltaState) -> Result:
+        """One real token, its convolutions side by side."""
+        given = torch.cat([self.query(x), self.key(x), self.value(x)], 2)
+        weight = torch.cat([convolution.weight for convolution in self._convolutions()]).to(x.dtype)
+        y, tail = convolution_step(given, weight, None, state.tail, segments)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        beta, log_a = self._gates(x, wide)
+        with torch.autocast(x.device.type, enabled=False):
+            keys = 2 * self.n_key_heads * self.key_width
+            y = F.silu(y).to(wide)
+            v = y[..., keys:].unflatten(2, (self.n_heads, self.value_width))
+            q, k = unit(y[..., :keys].unflatten(2, (2, self.n_key_heads, self.key_width))).unbind(2)
+            given = (q * self.key_width**-0.5, k, v, beta, log_a)
+            y, memory = delta_rule_step(*given, state=state.memory, segments=segments)
+        return Result(self.output(self._finish(y, x)), DeltaState(tail, memory))
+
+    def _gates(self, x: Tensor, wide: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """How much a token overwrites, (B, T, H), and log decays."""
+        beta = self.beta(x).to(wide).sigmoid()
+        return beta if self.strength == 1.0 else beta * self.strength, self._log_decay(x, wide)
+
     def _scan(self, *given: Any, state: Tensor | None, segments: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        if state is not None and given[0].shape[1] == 1:
-            return delta_rule_step(*given, state=state, segments=segments)
         return self.scan(*given, chunk=self.chunk, state=state, segments=segments)
 
     def _convolutions(self) -> tuple[ShortConvolution, ...]:

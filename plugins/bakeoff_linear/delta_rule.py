@@ -61,15 +61,15 @@ def delta_rule_step(
     segments: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """What `delta_rule` computes for one token: `q` (B, 1, G, N), and so on."""
-    q, k = (_for_each_value_head(t[:, 0], v.shape[2]) for t in (q, k))  # (B, H, N)
+    B, _, H, P = v.shape
+    q, k = (_for_each_value_head(t, H).reshape(B * H, -1, 1) for t in (q, k))
     held = state if segments is None else state * (segments == 0)[:, :, None, None].to(state.dtype)
     if log_a is not None:
-        a = log_a[:, 0].exp()
-        held = held * (a[:, :, None, None] if a.ndim == 2 else a[:, :, None])
-    found = (held @ k[..., None])[..., 0]
-    written = (v[:, 0] - found) * beta[:, 0, :, None]
-    after = torch.addcmul(held, written[..., None], k[:, :, None])
-    return (after @ q[..., None])[..., 0][:, None], after
+        held = held * log_a.exp().reshape(B, H, 1, -1)
+    held = held.flatten(0, 1)
+    error = torch.baddbmm(v.reshape(B * H, P, 1), held, k, alpha=-1)
+    after = torch.baddbmm(held, error * beta.reshape(B * H, 1, 1), k.mT)
+    return torch.bmm(after, q).view(B, 1, H, P), after.view(B, H, P, -1)
 
 
 def delta_rule_naive(
