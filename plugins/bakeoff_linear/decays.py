@@ -29,19 +29,15 @@ class Decayed(NamedTuple):
 
 def decayed_by_head(rows: list[Tensor], columns: list[Tensor], log_a: Tensor | None, seen: Seen) -> Decayed:
     """One decay a head and token, `log_a` (n, B, H, Q), or none."""
-    if log_a is None:
-        keep = rows[0].new_ones(*rows[0].shape[:3], 1, 1) if seen.kept is None else seen.kept
-        inner, reach, left = seen.pairs, None, None
-        keep = keep.expand(*rows[0].shape[:3], 1, 1)
-    else:
-        total = (seen.pairs.double() @ log_a.double()[..., None])[..., 0]  # sums are differenced, so they are wider
-        inner = (total[..., :, None] - total[..., None, :]).clamp_max(0).exp().to(log_a.dtype) * seen.pairs
-        reach, left = (t.exp().to(log_a.dtype)[..., None] for t in (total, total[..., -1:] - total))
-        keep = _masked(reach[..., -1:, :], seen.kept)
-    pairs = [[row @ column.mT * inner for column in columns] for row in rows]
-    reads = [_masked(row if reach is None else row * reach, seen.entered) for row in rows]
-    writes = [_masked(column if left is None else column * left, seen.left) for column in columns]
-    return Decayed(pairs, reads, writes, keep)
+    if log_a is not None:
+        return _listed(_ByHead.apply(log_a, seen, len(rows), *rows, *columns), len(rows), len(columns))
+    keep = rows[0].new_ones(1) if seen.kept is None else seen.kept
+    return Decayed(
+        [[row @ column.mT * seen.pairs for column in columns] for row in rows],
+        [_masked(row, seen.entered) for row in rows],
+        [_masked(column, seen.left) for column in columns],
+        keep.expand(*rows[0].shape[:3], 1, 1),
+    )
 
 
 def decayed_by_channel(rows: list[Tensor], columns: list[Tensor], log_a: Tensor, seen: Seen) -> Decayed:
@@ -50,11 +46,56 @@ def decayed_by_channel(rows: list[Tensor], columns: list[Tensor], log_a: Tensor,
     Of every block on the diagonal, its second half reads its first by way of the border between them: rows decay from
     there, columns up to there, and their product is one of matrices; halves are blocks in turn.
     """
-    R, C = len(rows), len(columns)
-    found = iter(_ByChannel.apply(log_a, seen, R, *rows, *columns))
-    pairs = [[next(found) for _ in range(C)] for _ in range(R)]
-    reads, writes = [next(found) for _ in range(R)], [next(found) for _ in range(C)]
-    return Decayed(pairs, reads, writes, next(found))
+    return _listed(_ByChannel.apply(log_a, seen, len(rows), *rows, *columns), len(rows), len(columns))
+
+
+def _listed(found: tuple[Tensor, ...], R: int, C: int) -> Decayed:
+    each = iter(found)
+    pairs = [[next(each) for _ in range(C)] for _ in range(R)]
+    return Decayed(pairs, [next(each) for _ in range(R)], [next(each) for _ in range(C)], next(each))
+
+
+class _ByHead(torch.autograd.Function):
+    """`apply(log_a, seen, R, *rows, *columns) -> (*pairs, *reads, *writes, keep)`, R rows."""
+
+    @staticmethod
+    def forward(ctx: Any, log_a: Tensor, seen: Seen, R: int, *tokens: Tensor) -> tuple[Tensor, ...]:
+        rows, columns = tokens[:R], tokens[R:]
+        total = (seen.pairs.double() @ log_a.double()[..., None])[..., 0]  # sums are differenced, so they are wider
+        reach, left = (t.exp().to(log_a.dtype)[..., None] for t in (total, total[..., -1:] - total))
+        keep = _masked(reach[..., -1:, :], seen.kept)
+        reach, left = _masked(reach, seen.entered), _masked(left, seen.left)
+        high = total.to(log_a.dtype)
+        low = (total - high).to(log_a.dtype)
+        inner = (high[..., :, None] - high[..., None, :]).add_(low[..., :, None]).sub_(low[..., None, :])
+        inner.clamp_(max=0).exp_().mul_(seen.pairs)
+        products = [row @ column.mT for row in rows for column in columns]
+        ctx.save_for_backward(inner, reach, left, keep, *products, *tokens)
+        ctx.seen, ctx.R = seen, R
+        pairs = [product * inner for product in products]
+        return *pairs, *(row * reach for row in rows), *(column * left for column in columns), keep
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
+        R, C = ctx.R, len(given) // (ctx.R + 1) - 1
+        inner, reach, left, keep, *others = ctx.saved_tensors
+        products, rows, columns = others[: R * C], others[R * C : R * C + R], others[R * C + R :]
+        dreads, dwrites = given[R * C : R * C + R], given[R * C + R : -1]
+        dproducts = [d * inner for d in given[: R * C]]
+        through = _dots(products, dproducts)
+        through.diagonal(dim1=-2, dim2=-1).zero_()  # no decay lies between a token and itself
+        dreach = _dots(rows, dreads).sum(-1, keepdim=True).mul_(reach)
+        dleft = _dots(columns, dwrites).sum(-1, keepdim=True).mul_(left)[..., :-1, :]
+        dtotal = (through.sum(-1) - through.sum(-2))[..., None] + dreach
+        dtotal[..., :-1, :] -= dleft
+        dtotal[..., -1:, :] += dleft.sum(-2, keepdim=True) + given[-1] * keep
+        drows, dcolumns = [d * reach for d in dreads], [d * left for d in dwrites]
+        for r in range(R):
+            for c in range(C):
+                drows[r] += dproducts[r * C + c] @ columns[c]
+                dcolumns[c] += dproducts[r * C + c].mT @ rows[r]
+        return (ctx.seen.pairs.mT @ dtotal)[..., 0], None, None, *drows, *dcolumns
 
 
 class _ByChannel(torch.autograd.Function):
@@ -170,7 +211,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     return product if a.shape[-1] == 1 else product.addcmul_(a[..., 1:], b[..., 1:, :])
 
 
-def _dots(a: list[Tensor], b: list[Tensor]) -> Tensor:
+def _dots(a: Any, b: Any) -> Tensor:
     """The sum of the products of each two, number by number."""
     total = a[0] * b[0]
     for first, second in zip(a[1:], b[1:], strict=True):
