@@ -66,6 +66,11 @@ class Plan(NamedTuple):
         return [*found, (T - rest, 1, rest)] if rest else found
 
 
+def most_blocks(T: int) -> int:
+    """As many as there can be: the place that is kept for the states that enter them."""
+    return -(-T // CHUNK)
+
+
 class Blocked(torch.autograd.Function):
     """`apply(u, dt, A, B, C, state, same) -> (y, state)`.
 
@@ -75,39 +80,66 @@ class Blocked(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, u, dt, A, B, C, state, same):  # type: ignore[no-untyped-def]
-        given, A = Inputs(u.contiguous(), dt.contiguous(), B.contiguous(), C.contiguous(), same), A.contiguous()
-        plan = Plan.of(u, A.shape[0])
-        blocks = plan.blocks(u.shape[1])
-        y = torch.empty_like(given.u)
-        after = u.new_zeros(u.shape[0], *A.shape) if state is None else _own(state)
-        entering = u.new_empty(len(blocks), *after.shape) if any(ctx.needs_input_grad) else None
-        space = [u.new_empty(plan.rows * plan.chunks * plan.length, A.shape[0], plan.channels) for _ in range(2)]
-        for rows, channels in plan.strips(u.shape[0], u.shape[2]):
-            held, rates = after[rows, :, channels], A[:, channels]
-            for i, (start, g, Q) in enumerate(blocks):
-                if entering is not None:
-                    entering[i, rows, :, channels] = held
-                part = _part(given, rows, channels, start, g, Q)
-                _, h = _states(part, rates, held, space, space[0])
-                held.copy_(h[:, -1, -1])
-                y[rows, start : start + g * Q, channels] = _sum_states(part.C, h)
-        ctx.save_for_backward(*given, A, entering)
-        ctx.plan = plan
+        u, dt, A, B, C = (t.contiguous() for t in (u, dt, A, B, C))
+        y, after, entering = _forward(u, dt, A, B, C, state, same, any(ctx.needs_input_grad))
+        ctx.save_for_backward(u, dt, A, B, C, same, entering)
         return y, after
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy, dafter):  # type: ignore[no-untyped-def]
-        *given, A, entering = ctx.saved_tensors
+        u, dt, A, B, C, same, entering = ctx.saved_tensors
         with torch.autocast(dy.device.type, enabled=False):
-            *grads, dstate = _backward(Inputs(*given), A, entering, dy.contiguous(), _own(dafter), ctx.plan)
+            *grads, dstate = _backward(u, dt, A, B, C, same, entering, dy.contiguous(), dafter)
         return *grads, dstate if ctx.needs_input_grad[5] else None, None
 
 
-def _backward(given: Inputs, A: Tensor, entering: Tensor, dy: Tensor, dstate: Tensor, plan: Plan) -> tuple[Tensor, ...]:
-    """Gradients of u, dt, A, B, C and of the first state, which is written over that of the last."""
+# Each a single operator to what compiles or plans a model, neither of which looks at the blocks.
+@torch.library.custom_op("bakeoff_ssm::selective_scan", mutates_args=())
+def _forward(
+    u: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, state: Tensor | None, same: Tensor | None, kept: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """y, the last state, and the states that enter the blocks, none unless they are to be `kept`."""
+    given, plan = Inputs(u, dt, B, C, same), Plan.of(u, A.shape[0])
+    blocks = plan.blocks(u.shape[1])
+    y = torch.empty_like(u)
+    after = u.new_zeros(u.shape[0], *A.shape) if state is None else _own(state)
+    entering = u.new_empty(most_blocks(u.shape[1]) * kept, *after.shape)
+    space = [u.new_empty(plan.rows * plan.chunks * plan.length, A.shape[0], plan.channels) for _ in range(2)]
+    for rows, channels in plan.strips(u.shape[0], u.shape[2]):
+        held, rates = after[rows, :, channels], A[:, channels]
+        for i, (start, g, Q) in enumerate(blocks):
+            if kept:
+                entering[i, rows, :, channels] = held
+            part = _part(given, rows, channels, start, g, Q)
+            _, h = _states(part, rates, held, space, space[0])
+            held.copy_(h[:, -1, -1])
+            y[rows, start : start + g * Q, channels] = _sum_states(part.C, h)
+    return y, after, entering
+
+
+@_forward.register_fake
+def _(u, dt, A, B, C, state, same, kept):  # type: ignore[no-untyped-def]
+    after = u.new_empty(u.shape[0], *A.shape)
+    return torch.empty_like(u), after, u.new_empty(most_blocks(u.shape[1]) * kept, *after.shape)
+
+
+@torch.library.custom_op("bakeoff_ssm::selective_scan_backward", mutates_args=())
+def _backward(
+    u: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    same: Tensor | None,
+    entering: Tensor,
+    dy: Tensor,
+    dafter: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of u, dt, A, B, C and of the first state."""
+    given, plan = Inputs(u, dt, B, C, same), Plan.of(u, A.shape[0])
     du, ddt, dB, dC = (torch.zeros_like(t) for t in given[:4])
-    dA = torch.zeros_like(A)
+    dA, dstate = torch.zeros_like(A), _own(dafter)
     tokens = plan.rows * plan.chunks * plan.length
     space = [dy.new_empty(tokens, A.shape[0], plan.channels) for _ in range(3 if plan.chunks == 1 else 4)]
     for rows, channels in plan.strips(dy.shape[0], dy.shape[2]):
@@ -125,6 +157,11 @@ def _backward(given: Inputs, A: Tensor, entering: Tensor, dy: Tensor, dstate: Te
             dA[:, channels] += torch.mul(through, part.dt[..., None, :], out=dh).flatten(0, 2).sum(0)
             ddt[rows, span, channels] = through.mul_(rates).sum(-2).flatten(1, 2)
     return du, ddt, dA, dB, dC, dstate
+
+
+@_backward.register_fake
+def _(u, dt, A, B, C, same, entering, dy, dafter):  # type: ignore[no-untyped-def]
+    return tuple(torch.empty_like(t) for t in (u, dt, A, B, C, dafter))
 
 
 def _own(t: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ class Mamba(SequenceMixer):
         "Mamba: Linear-Time Sequence Modeling with Selective State Spaces",
         "https://arxiv.org/abs/2312.00752",
     )
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True)
+    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, compile=True)
     keep_float32 = ("A_log", "dt_bias", "D")
     roles = {"A_log": "vector"}  # noqa: RUF012
 
