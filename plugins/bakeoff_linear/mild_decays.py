@@ -29,7 +29,7 @@ class _Mild(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, r: Tensor, a: Tensor, b: Tensor, k: Tensor, log_a: Tensor, seen: Seen) -> tuple[Tensor, ...]:
-        up = log_a.cumsum(-2).exp_()
+        up = (seen.pairs @ log_a).exp_()  # since its document began, so that none feels another's decays
         down, keep = up.reciprocal(), up[..., -1:, :].clone()
         rows, columns = (t.new_empty(*t.shape[:-2], 2 * t.shape[-2], t.shape[-1]) for t in (r, b))
         (of_r, of_a), (of_b, of_k) = rows.chunk(2, -2), columns.chunk(2, -2)
@@ -66,5 +66,4 @@ class _Mild(torch.autograd.Function):
         total[..., :-1, :].addcmul_(da[..., 1:, :], of_a[..., 1:, :])
         total[..., -1:, :] += dkeep
         da[..., 1:, :] *= up[..., :-1, :]
-        dlog = total.flip(-2).cumsum(-2).flip(-2)
-        return dr.mul_(up), da, db.mul_(down), dk.mul_(down), dlog, None
+        return dr.mul_(up), da, db.mul_(down), dk.mul_(down), ctx.seen.pairs.mT @ total, None
