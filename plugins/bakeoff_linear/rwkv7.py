@@ -23,6 +23,7 @@ from bakeoff_linear.generalised_delta_rule import (
 )
 from bakeoff_linear.low_rank import LowRank
 from bakeoff_linear.token_shift import mixed, token_before
+from bakeoff_linear.unit import unit
 
 #: The log decay lies between this and 0.
 _LOG_DECAY = -math.exp(-0.5)
@@ -154,8 +155,8 @@ class RWKV7(SequenceMixer):
             r, k, v, decay, rate = (t.to(wide) for t in (r, k, v, decay, rate))
             log_w = torch.sigmoid(decay + self.decay_bias) * _LOG_DECAY
             rate = torch.sigmoid(rate + self.rate_bias)
-            removed = F.normalize(self._heads(k * self.key_scale), dim=-1)
-            k = k * (1 + (rate - 1) * self.key_rate)
+            removed = unit(self._heads(k * self.key_scale), eps=1e-24)
+            k = k * torch.addcmul(1 - self.key_rate, rate, self.key_rate)
             given = [*map(self._heads, (r, k, v)), -removed, removed * self._heads(rate), self._heads(log_w)]
             if sequence.real is not None:
                 real = sequence.real[:, :, None, None].to(wide)
