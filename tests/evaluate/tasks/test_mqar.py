@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from types import SimpleNamespace
 
 import pytest
@@ -145,9 +144,13 @@ def test_the_better_of_two_learning_rates_is_reported_and_a_goal_ends_the_search
 
 
 @pytest.mark.slow
-def test_attention_learns_it_and_a_short_convolution_does_not(untrained):
-    # Arora et al. (2023): the order is published, the size is ours
-    measured = untrained({"use": "attention", "n_heads": 1})
-    assert MQAR(goal=0.995).measure(measured, lambda numbers: None).figures["accuracy"] > 0.99
-    short = untrained({"use": "gated_convolution"})
-    assert MQAR().measure(dataclasses.replace(short), lambda numbers: None).figures["accuracy"] < 0.5
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("mixer", "least", "most"),
+    [({"use": "attention", "n_heads": 1}, 0.991, 1.0), ({"use": "gated_convolution"}, 0.0, 0.5)],
+    ids=lambda value: value["use"] if isinstance(value, dict) else "",
+)
+def test_attention_learns_it_and_a_short_convolution_does_not(untrained, mixer, least, most):
+    # the order is published (Arora et al., 2023, figure 2), the size is a reduced one
+    found = MQAR(goal=0.995).measure(untrained(mixer), lambda numbers: None).figures["accuracy"]
+    assert least <= found <= most

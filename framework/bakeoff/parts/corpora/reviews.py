@@ -8,7 +8,7 @@ from collections.abc import Sequence as Items
 
 from bakeoff.errors import UserError
 from bakeoff.parts.corpora.reading import hash_of
-from bakeoff.parts.corpora.reviews_grammar import OPENINGS, OTHERS, SAYINGS, THINGS, WORDS
+from bakeoff.parts.corpora.reviews_grammar import OPENINGS, OTHERS, PARTS, SAYINGS, WORDS
 from bakeoff.parts.corpora.splitting import DealtCorpus, known_split
 
 #: Of the sentences after the opening: the fewest and the most, and the share that say nothing of the polarity.
@@ -20,7 +20,7 @@ class Reviews(DealtCorpus):
 
     Each has a polarity, and says so in some of its sentences: plainly, by denying the opposite, or by granting the
     opposite of one thing and then weighing it up; others say nothing of it. So what comes next depends on the polarity,
-    and the polarity must be read from words in their sentences. About 215 bytes each, lower case, ASCII.
+    and the polarity must be read from words in their sentences. About 180 bytes each, lower case, ASCII.
 
     About the share `validation` is held out, chosen by a hash of the text and `seed`.
 
@@ -50,7 +50,7 @@ class Reviews(DealtCorpus):
         return hash_of(f"reviews 1 {self.count} {self.validation} {self.seed}", [])
 
     def size(self) -> int:
-        return 215 * self.count
+        return 180 * self.count
 
     @property
     def licence(self) -> str:
@@ -79,21 +79,19 @@ class _Draws:
 
 def review(draws: _Draws, polarity: int) -> str:
     """One review, 1 for favourable."""
-    thing = draws.one(tuple(THINGS))
     count = FEWEST + int(draws.random() * (MOST - FEWEST + 1))
     said = int(draws.random() * count)  # one sentence at least speaks of the polarity
-    sentences = [_filled(draws.one(OPENINGS), draws, thing, polarity)]
+    sentences = [_filled(draws.one(OPENINGS), draws, polarity)]
     for place in range(count):
         neutral = place != said and draws.random() < NEUTRAL
-        sentences.append(_filled(draws.one(OTHERS if neutral else SAYINGS[polarity]), draws, thing, polarity))
+        sentences.append(_filled(draws.one(OTHERS if neutral else SAYINGS[polarity]), draws, polarity))
     return " ".join(sentences)
 
 
-def _filled(form: str, draws: _Draws, thing: str, polarity: int) -> str:
-    """A form with its words: {part} and {other} are two parts of the thing, {fit} words of the polarity, {unfit} of
-    the opposite."""
-    part = draws.one(THINGS[thing])
-    other = draws.one([name for name in THINGS[thing] if name != part])
+def _filled(form: str, draws: _Draws, polarity: int) -> str:
+    """A form with its words: {part} and {other} differ, {fit} is a word of the polarity, {unfit} of the opposite."""
+    part = draws.one(PARTS)
+    other = draws.one([name for name in PARTS if name != part])
     words = {name: draws.one(choices) for name, choices in WORDS.items()}
     fit, unfit = (words["good"], words["bad"]) if polarity else (words["bad"], words["good"])
-    return form.format(thing=thing, part=part, other=other, fit=fit, unfit=unfit, **words)
+    return form.format(part=part, other=other, fit=fit, unfit=unfit, **words)

@@ -1,19 +1,11 @@
 """The words and sentences of corpus `reviews`."""
 
-#: What is reviewed -> parts of it.
-THINGS = {
-    "kettle": ("lid", "handle", "switch", "spout"),
-    "tent": ("zip", "frame", "door", "bag"),
-    "novel": ("plot", "ending", "dialogue", "cover"),
-    "film": ("script", "music", "camera work", "ending"),
-    "jacket": ("lining", "collar", "stitching", "hood"),
-    "hotel": ("breakfast", "bed", "service", "bar"),
-    "bicycle": ("saddle", "brake", "bell", "frame"),
-    "camera": ("lens", "screen", "battery", "handle"),
-}
+#: What is spoken of in any review.
+PARTS = ("price", "look", "size", "finish", "service", "packaging", "manual", "design")
 
 #: Choices for the places of a form.
 WORDS = {
+    "thing": ("kettle", "tent", "jacket", "camera", "bicycle", "lamp", "chair", "radio"),
     "good": ("sturdy", "lovely", "superb", "pleasant", "delightful", "clever", "splendid", "charming"),
     "bad": ("flimsy", "dreadful", "poor", "shoddy", "tiresome", "clumsy", "dismal", "horrible"),
     "very": ("very", "really", "truly"),
