@@ -364,5 +364,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     "gated_delta_net_1_3b": _WIDTH,
     **{f"rwkv7_{size}": {f"{_MIXER}.head_width": 16, f"{_FEED_FORWARD}.width": 48} for size in _RWKV7},
     "sentiment_neuron": {f"{_MIXER}.width": 48},
+    "s4_wikitext103": {f"{_FEED_FORWARD}.width": 48},
     **{f"samba_{size}": {f"{_FEED_FORWARD}.width": 48, "model.blocks.attention.mixer.n_heads": 4} for size in _SAMBA},
 }

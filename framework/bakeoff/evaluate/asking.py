@@ -63,10 +63,10 @@ def asked(entries: Iterable[Entry] | None = None) -> list[Asked]:
 
 def one(entry: Entry) -> Asked:
     """What one entry names."""
-    node = {"use": entry} if isinstance(entry, str) else dict(entry)
+    node = dict(entry) if isinstance(entry, Mapping) else {"use": entry}
     name = node.get("use")
     if not isinstance(name, str):
-        raise UserError(f"a task with arguments is written {{use: NAME, …}}, not {node}")
+        raise UserError(f"what is measured is a name, or a task with arguments, {{use: NAME, …}}, not {entry}")
     if name in MEASURES:
         if len(node) > 1:
             raise UserError(f"measure '{name}' takes no arguments")
