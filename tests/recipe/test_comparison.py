@@ -122,7 +122,11 @@ def test_overrides_reach_sections_arms_and_one_arm(file):
         ("seeds: [0, 1, 2]", "seeds: []", "at least one"),
         ("seeds: [0, 1, 2]", "seeds: 3", r"seeds \(compared\.yaml:10\): takes a list"),
         ("seeds: [0, 1, 2]", "sedes: [0]", "a comparison has no section 'sedes'; did you mean 'seeds'"),
-        ("measure: [validation", "measure: [validaton", "no measure or task is called 'validaton'; did you mean 'validation'"),
+        (
+            "measure: [validation",
+            "measure: [validaton",
+            "no measure or task is called 'validaton'; did you mean 'valid",
+        ),
         ("slots: 1", "slts: 1", r"executor\.slts .*did you mean 'slots'"),
         ("use: local", "use: locl", "no executor is called 'locl'; did you mean 'local'"),
         ("init_args.lr: [1e-3", "init_args.lrr: [1e-3", r"optimizer\.lrr \(tune\).*did you mean 'lr'"),
