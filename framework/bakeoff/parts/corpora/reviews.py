@@ -12,7 +12,7 @@ from bakeoff.parts.corpora.reviews_grammar import OPENINGS, OTHERS, PARTS, SAYIN
 from bakeoff.parts.corpora.splitting import DealtCorpus, known_split
 
 #: Of the sentences after the opening: the fewest and the most, and the share that say nothing of the polarity.
-FEWEST, MOST, NEUTRAL = 2, 6, 0.25
+FEWEST, MOST, NEUTRAL = 3, 8, 0.2
 
 
 class Reviews(DealtCorpus):
@@ -20,7 +20,7 @@ class Reviews(DealtCorpus):
 
     Each has a polarity, and says so in some of its sentences: plainly, by denying the opposite, or by granting the
     opposite of one thing and then weighing it up; others say nothing of it. So what comes next depends on the polarity,
-    and the polarity must be read from words in their sentences. About 180 bytes each, lower case, ASCII.
+    and the polarity must be read from words in their sentences. About 230 bytes each, lower case, ASCII.
 
     About the share `validation` is held out, chosen by a hash of the text and `seed`.
 
@@ -50,7 +50,7 @@ class Reviews(DealtCorpus):
         return hash_of(f"reviews 1 {self.count} {self.validation} {self.seed}", [])
 
     def size(self) -> int:
-        return 180 * self.count
+        return 230 * self.count
 
     @property
     def licence(self) -> str:

@@ -37,10 +37,10 @@ _BOTH = (
     "the {part} is {very} {fit}.",
     "i find the {part} {fit}.",
     "how {fit} the {part} is!",
+    "{fit} is the word for the {part}.",
+    "in a word, the {part} is {fit}.",
     "the {part} is not {unfit} at all.",
     "nobody could call the {part} {unfit}.",
-    "there is nothing {unfit} about the {part}.",
-    "although the {other} seems {unfit}, the {part} is {fit}.",
     "the {other} may be {unfit}, but it is the {fit} {part} that counts.",
 )
 
