@@ -35,7 +35,7 @@ def test_tasks_come_with_or_without_arguments():
         (["zebra"], r"no measure or task is called 'zebra'\. Measures"),
         (["validation", "validation"], "'validation' is to be measured twice"),
         ([{"use": "memory", "steps": 3}], "measure 'memory' takes no arguments"),
-        ([{"pairs": 3}], r"a task with arguments is written \{use: NAME, …\}"),
+        ([{"pairs": 3}], r"what is measured is a name, or a task with arguments, \{use: NAME, …\}"),
         ([{"use": "mqar", "pears": 3}], "mqar has no argument 'pears'; did you mean 'pairs'"),
         ([{"use": "mqar", "pairs": "3"}], "task.pairs: takes a whole number"),
         ([{"use": "mqar", "pairs": 99}], r"task mqar\(pairs=99\): length is 64; 99 pairs"),
