@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
+from pathlib import Path
 
 from bakeoff.errors import UserError
+from bakeoff.parts.corpora import reviews_grammar
 from bakeoff.parts.corpora.reading import hash_of
 from bakeoff.parts.corpora.reviews_grammar import OPENINGS, OTHERS, PARTS, SAYINGS, WORDS
 from bakeoff.parts.corpora.splitting import DealtCorpus, known_split
@@ -47,7 +49,8 @@ class Reviews(DealtCorpus):
         yield from (pair for pair in self._reviews() if dealt.has(split, pair[0]))
 
     def fingerprint(self) -> str:
-        return hash_of(f"reviews 1 {self.count} {self.validation} {self.seed}", [])
+        sources = [Path(__file__), Path(reviews_grammar.__file__)]  # all that decides the texts
+        return hash_of(f"reviews {self.count} {self.validation} {self.seed}", sources)
 
     def size(self) -> int:
         return 230 * self.count
