@@ -35,6 +35,8 @@ def lstm(
     before each start whose gates are all shut, so that nothing passes it, and rows are filled up with tokens that hold
     the cell. Two input channels tell the kernel of them.
     """
+    if not x.shape[1]:
+        return x.new_zeros(x.shape[0], 0, h.shape[1]), h, c
     if real is None and (starts is None or not bool(starts[:, 1:].any())):
         if starts is not None:
             h, c = _forget(h, c, starts[:, 0])

@@ -100,6 +100,8 @@ class Past:
 
     def advance(self, sequence: Sequence) -> Past:
         """The past after a call on `sequence`; in the slots layout this one's tables are reused."""
+        if not sequence.length:
+            return self
         new = Entries(sequence.index, sequence.positions, sequence.documents, sequence.real)
         after = object.__new__(Past)
         after.slots, after.entries, after.positions, after.documents = (

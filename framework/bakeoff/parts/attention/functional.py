@@ -81,7 +81,7 @@ def attend_explicitly(q: Tensor, k: Tensor, v: Tensor, seen: Visible, scoring: S
     wide = torch.promote_types(q.dtype, torch.float32)
     scale = N**-0.5 if scoring.scale is None else scoring.scale
     with torch.autocast(q.device.type, enabled=False):
-        grouped = q.to(wide).unflatten(2, (K, -1)).permute(0, 2, 3, 1, 4).reshape(B, K, -1, N)  # (B, K, H/K T, N)
+        grouped = q.to(wide).unflatten(2, (K, -1)).permute(0, 2, 3, 1, 4).reshape(B, K, H // K * T, N)
         logits = (grouped @ k.to(wide).permute(0, 2, 3, 1) * scale).view(B, H, T, S)
         if scoring.soft_cap is not None:
             logits = scoring.soft_cap * torch.tanh(logits / scoring.soft_cap)
@@ -91,8 +91,8 @@ def attend_explicitly(q: Tensor, k: Tensor, v: Tensor, seen: Visible, scoring: S
         if mask is not None:
             logits = logits.masked_fill(~mask, -math.inf)
         weights, total = _softmax(logits, scoring.sinks)
-        out = weights.view(B, K, -1, S) @ v.to(wide).transpose(1, 2)  # (B, K, H/K T, N)
-    return out.view(B, H, T, -1).transpose(1, 2).to(q.dtype), total
+        out = weights.view(B, K, H // K * T, S) @ v.to(wide).transpose(1, 2)  # (B, K, H/K T, N)
+    return out.view(B, H, T, v.shape[3]).transpose(1, 2).to(q.dtype), total
 
 
 def _softmax(logits: Tensor, sinks: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -156,8 +156,7 @@ class Attention(SequenceMixer):
         q, k, v = self.query(x), self.key(x), self.value(x)
         if self.qk_norm == "whole":
             q, k = self.query_norm(q), self.key_norm(k)
-        heads = (*x.shape[:2], -1, self.head_width)
-        q, k, v = q.view(heads), k.view(heads), v.view(heads)
+        q, k, v = (t.unflatten(2, (t.shape[2] // self.head_width, self.head_width)) for t in (q, k, v))
         if self.qk_norm == "head":
             q, k = self.query_norm(q), self.key_norm(k)
         return q, k, v
