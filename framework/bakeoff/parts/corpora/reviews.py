@@ -14,7 +14,7 @@ from bakeoff.parts.corpora.reviews_grammar import OPENINGS, OTHERS, PARTS, SAYIN
 from bakeoff.parts.corpora.splitting import DealtCorpus, known_split
 
 #: Of the sentences after the opening: the fewest and the most, and the share that say nothing of the polarity.
-FEWEST, MOST, NEUTRAL = 3, 8, 0.2
+FEWEST, MOST, NEUTRAL = 3, 8, 0.15
 
 
 class Reviews(DealtCorpus):
@@ -22,7 +22,7 @@ class Reviews(DealtCorpus):
 
     Each has a polarity, and says so in some of its sentences: plainly, by denying the opposite, or by granting the
     opposite of one thing and then weighing it up; others say nothing of it. So what comes next depends on the polarity,
-    and the polarity must be read from words in their sentences. About 230 bytes each, lower case, ASCII.
+    and the polarity must be read from words in their sentences. About 220 bytes each, lower case, ASCII.
 
     About the share `validation` is held out, chosen by a hash of the text and `seed`.
 
@@ -53,7 +53,7 @@ class Reviews(DealtCorpus):
         return hash_of(f"reviews {self.count} {self.validation} {self.seed}", sources)
 
     def size(self) -> int:
-        return 230 * self.count
+        return 220 * self.count
 
     @property
     def licence(self) -> str:
@@ -79,6 +79,11 @@ class _Draws:
     def one(self, items: Items[str]) -> str:
         return items[int(self.random() * len(items))]
 
+    def some(self, items: Items[str], count: int) -> list[str]:
+        """Different ones."""
+        left = list(items)
+        return [left.pop(int(self.random() * len(left))) for _ in range(count)]
+
 
 def review(draws: _Draws, polarity: int) -> str:
     """One review, 1 for favourable."""
@@ -92,9 +97,9 @@ def review(draws: _Draws, polarity: int) -> str:
 
 
 def _filled(form: str, draws: _Draws, polarity: int) -> str:
-    """A form with its words: {part} and {other} differ, {fit} is a word of the polarity, {unfit} of the opposite."""
-    part = draws.one(PARTS)
-    other = draws.one([name for name in PARTS if name != part])
+    """A form with its words: {part} and {other} differ, {fit} and more are of the polarity, {unfit} of the opposite."""
     words = {name: draws.one(choices) for name, choices in WORDS.items()}
-    fit, unfit = (words["good"], words["bad"]) if polarity else (words["bad"], words["good"])
-    return form.format(part=part, other=other, fit=fit, unfit=unfit, **words)
+    words["part"], words["other"] = draws.some(PARTS, 2)
+    sorts = ("bad", "good")
+    words["fit"], words["fit2"], words["fit3"] = draws.some(WORDS[sorts[polarity]], 3)
+    return form.format(unfit=words[sorts[1 - polarity]], **words)

@@ -6,8 +6,8 @@ PARTS = ("price", "look", "size", "finish", "service", "packaging", "manual", "d
 #: Choices for the places of a form.
 WORDS = {
     "thing": ("kettle", "tent", "jacket", "camera", "bicycle", "lamp", "chair", "radio"),
-    "good": ("sturdy", "lovely", "superb", "pleasant", "delightful", "clever", "splendid", "charming"),
-    "bad": ("flimsy", "dreadful", "poor", "shoddy", "tiresome", "clumsy", "dismal", "horrible"),
+    "good": ("fine", "lovely", "superb", "pleasant", "neat", "clever", "great", "charming"),
+    "bad": ("flimsy", "dreadful", "poor", "shoddy", "dull", "clumsy", "dismal", "horrible"),
     "very": ("very", "really", "truly"),
     "who": ("sister", "neighbour", "father", "friend", "daughter"),
     "month": ("january", "march", "june", "august", "october"),
@@ -34,11 +34,11 @@ OTHERS = (
 )
 
 _BOTH = (
-    "the {part} is {very} {fit}.",
-    "i find the {part} {fit}.",
-    "how {fit} the {part} is!",
-    "{fit} is the word for the {part}.",
-    "in a word, the {part} is {fit}.",
+    "{fit}, {fit2} and {fit3}!",
+    "{fit} {part}, {fit2} {other}.",
+    "{part}: {fit}, {fit2}.",
+    "the {part} is {fit} and {fit2}.",
+    "i find the {part} {very} {fit}.",
     "the {part} is not {unfit} at all.",
     "nobody could call the {part} {unfit}.",
     "the {other} may be {unfit}, but it is the {fit} {part} that counts.",
