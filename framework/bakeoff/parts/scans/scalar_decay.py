@@ -51,6 +51,7 @@ def scalar_decay(
     given = [_split(t, n, Q) for t in (v, write, log_a, k, q)]
     if segments is not None:
         segments = _split(segments, n, Q, mode="replicate")
+    assert (write is None) == (skip is None), "write and skip come together"
     alone = q.shape[2] == H > 1 and skip is None
     if alone:  # heads that share nothing are rows of the batch, whose tokens then lie side by side
         given = [None if t is None else _fold(t.expand(B, *t.shape[1:]), H) for t in given]
