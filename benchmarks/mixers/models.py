@@ -87,10 +87,7 @@ def of_mambapy(length: int) -> Candidate:
     def loss(ids: Tensor) -> Tensor:
         return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
 
-    def generate(prompts: Tensor, new: int) -> Any:
-        raise NotImplementedError("it has no prefill that leaves a state")
-
-    return Candidate(model, loss, generate)
+    return Candidate(model, loss)
 
 
 def _ours(recipe: Any, length: int) -> Candidate:

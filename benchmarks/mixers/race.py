@@ -16,11 +16,14 @@ from torch import Tensor, nn
 
 
 class Candidate(NamedTuple):
-    """A model and what is measured of it: a loss of (B, T + 1) ids, and greedy generation of n ids after (B, T)."""
+    """A model and what is measured of it: a loss of (B, T + 1) ids, and greedy generation of n ids after (B, T).
+
+    None where there is no prefill that leaves a state.
+    """
 
     model: nn.Module
     loss: Callable[[Tensor], Tensor]
-    generate: Callable[[Tensor, int], Any]
+    generate: Callable[[Tensor, int], Any] | None = None
 
 
 class Timed(NamedTuple):
@@ -61,9 +64,11 @@ def decoding(batch: int, prompt: int, new: int, vocabulary: int) -> Callable[[Ca
     """A turn that is one generation, its prefill included."""
 
     def prepare(candidate: Candidate) -> Callable[[], Any]:
+        generate = candidate.generate
+        assert generate is not None
         candidate.model.eval()
         prompts = torch.randint(min(256, vocabulary), (batch, prompt))
-        return lambda: candidate.generate(prompts, new)
+        return lambda: generate(prompts, new)
 
     return prepare
 

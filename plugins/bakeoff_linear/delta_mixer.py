@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from bakeoff_linear.chunks import check_chunk
 from bakeoff_linear.delta_rule import delta_rule, delta_rule_naive, delta_rule_step
+from bakeoff_linear.keyed_mixer import zero_padding
 from bakeoff_linear.unit import unit
 
 
@@ -125,10 +126,8 @@ class DeltaMixer(SequenceMixer):
         with torch.autocast(x.device.type, enabled=False):
             q, k = (result.y.to(wide).unflatten(2, (self.n_key_heads, self.key_width)) for result in mixed[:2])
             v = mixed[2].y.to(wide).unflatten(2, (self.n_heads, self.value_width))
-            if sequence.real is not None:
-                real = sequence.real[:, :, None].to(wide)
-                beta = beta * real
-                log_a = log_a if log_a is None else log_a * real.view(*real.shape, *[1] * (log_a.ndim - 3))
+            beta = zero_padding(beta, sequence)
+            log_a = None if log_a is None else zero_padding(log_a, sequence)
             given = (unit(q, self.key_width**-0.5), unit(k), v, beta, log_a)
             memory = None if state is None else state.memory
             y, memory = scan(*given, state=memory, segments=sequence.segments)

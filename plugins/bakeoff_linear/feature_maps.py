@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
 import torch
@@ -11,14 +12,11 @@ from torch.nn import functional as F
 FeatureMapName = Literal["elu_plus_one", "relu", "taylor", "identity"]
 
 
-class FeatureMap:
-    """A map phi from `d` channels to `width` features, `d` of them unless a class says otherwise.
-
-    `of_products`: weights are a function of `q . k`, given by `weights`, so that features need not be formed where
-    tokens are compared one by one.
-    """
+class FeatureMap(ABC):
+    """A map phi from `d` channels to `width` features, `d` of them unless a class says otherwise."""
 
     of_products: ClassVar[bool] = False
+    """Whether it is a `ProductMap`."""
 
     def __init__(self, d: int):
         self.d = d
@@ -28,21 +26,27 @@ class FeatureMap:
         """Features of `d` channels."""
         return self.d
 
+    @abstractmethod
     def features(self, x: Tensor) -> Tensor:
         """`phi(x)` (..., width) of `x` (..., d)."""
-        raise NotImplementedError
 
+
+class ProductMap(FeatureMap):
+    """A map whose weights are a function of `q . k`, so that features need not be formed where tokens are compared."""
+
+    of_products = True
+
+    @abstractmethod
     def gradient(self, x: Tensor, dphi: Tensor) -> Tensor:
-        """That of `x` (..., d), from that of its features; asked of maps `of_products`, as are the next two."""
-        raise NotImplementedError
+        """That of `x` (..., d), from that of its features."""
 
+    @abstractmethod
     def weights(self, products: Tensor) -> Tensor:
         """`phi(q) . phi(k)` of `q . k`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def slope(self, products: Tensor) -> Tensor:
         """The derivative of `weights`."""
-        raise NotImplementedError
 
 
 class Identity(FeatureMap):
@@ -69,13 +73,11 @@ class ReLU(FeatureMap):
         return F.relu(x)
 
 
-class Taylor(FeatureMap):
+class Taylor(ProductMap):
     """`[1, x / d^(1/4), vec(x x^T) / (sqrt(2) sqrt(d))]`, 1 + d + d^2 features (Arora et al., 2024).
 
     With `s = q . k / sqrt(d)` the weight is `1 + s + s^2 / 2`, the exponential's first terms, and at least 1/2.
     """
-
-    of_products = True
 
     @property
     def width(self) -> int:

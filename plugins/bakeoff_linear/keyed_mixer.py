@@ -128,7 +128,7 @@ def balanced_chunk(key_width: int, rows: int, columns: int) -> int:
 
 
 def zero_padding(t: Tensor, sequence: Sequence) -> Tensor:
-    """`t` (B, T, H, ...), zero where there is padding."""
+    """`t` (B, T, ...), zero where there is padding."""
     return t if sequence.real is None else t * sequence.real.view(*sequence.real.shape, *[1] * (t.ndim - 2)).to(t.dtype)
 
 

@@ -21,6 +21,7 @@ from bakeoff_linear.generalised_delta_rule import (
     generalised_delta_rule_naive,
     generalised_delta_rule_step,
 )
+from bakeoff_linear.keyed_mixer import zero_padding
 from bakeoff_linear.low_rank import LowRank
 from bakeoff_linear.token_shift import mixed, token_before
 from bakeoff_linear.unit import unit
@@ -158,9 +159,8 @@ class RWKV7(SequenceMixer):
             removed = unit(self._heads(k * self.key_scale), eps=1e-24)
             k = k * torch.addcmul(1 - self.key_rate, rate, self.key_rate)
             given = [*map(self._heads, (r, k, v)), -removed, removed * self._heads(rate), self._heads(log_w)]
-            if sequence.real is not None:
-                real = sequence.real[:, :, None, None].to(wide)
-                given[1], given[4], given[5] = given[1] * real, given[4] * real, given[5] * real
+            for i in (1, 4, 5):
+                given[i] = zero_padding(given[i], sequence)
             memory = None if state is None else state.memory
             y, memory = scan(*given, state=memory, segments=sequence.segments)
             y = F.layer_norm(y, (self.head_width,), eps=self.eps).flatten(2) * self.norm_weight + self.norm_bias

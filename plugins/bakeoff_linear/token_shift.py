@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 from bakeoff.interfaces import Sequence
+from bakeoff.parts.scans.elementwise import continues
 from bakeoff.parts.short_convolution import next_tail
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
+
+from bakeoff_linear.keyed_mixer import zero_padding
 
 
 def token_before(x: Tensor, sequence: Sequence, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -17,13 +19,12 @@ def token_before(x: Tensor, sequence: Sequence, state: Tensor | None) -> tuple[T
 
     The state is the last real token, (B, 1, D), zeros where there was none.
     """
-    if sequence.real is not None:
-        x = x * sequence.real[:, :, None].to(x.dtype)
+    x = zero_padding(x, sequence)
     tail = torch.zeros_like(x[:, :1]) if state is None else state.to(x.dtype)
     before = torch.cat([tail, x[:, :-1]], 1)
     segments = sequence.segments
     if segments is not None:
-        before = before * (segments == F.pad(segments[:, :-1], (1, 0)))[:, :, None].to(x.dtype)
+        before = before * continues(segments, x.dtype)
     return before, None if state is None else next_tail(state, x, segments, sequence.real)
 
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bakeoff_rnn.loops import entering, kept_by
+
 #: A gate whose input this is added to is open, one from whose input it is taken is shut, in float32 to the last bit.
 _SATURATED = 1e4
 
@@ -38,9 +40,7 @@ def lstm(
     if not x.shape[1]:
         return x.new_zeros(x.shape[0], 0, h.shape[1]), h, c
     if real is None and (starts is None or not bool(starts[:, 1:].any())):
-        if starts is not None:
-            h, c = _forget(h, c, starts[:, 0])
-        return _kernel(x, weights, h, c)
+        return _kernel(x, weights, *entering((h, c), starts))
     B, T, D = x.shape
     real = torch.ones(B, T, dtype=torch.bool, device=x.device) if real is None else real
     starts = torch.zeros_like(real) if starts is None else starts
@@ -65,15 +65,13 @@ def lstm_step(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The recurrence of one token, T = 1."""
     before = h, c
-    if starts is not None:
-        h, c = _forget(h, c, starts[:, 0])
+    h, c = entering(before, starts)
     gates = F.linear(x[:, 0], weights.ih, weights.bias_ih) + F.linear(h, weights.hh, weights.bias_hh)
     i, f, g, o = gates.chunk(4, -1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
     h = o.sigmoid() * c.tanh()
     y = h[:, None]
-    if real is not None:
-        h, c = (torch.where(real, new, old) for new, old in zip((h, c), before, strict=True))
+    h, c = kept_by(real, (h, c), before)
     return y, h, c
 
 
@@ -103,11 +101,6 @@ def _marked(weights: Weights) -> Weights:
     hold = weights.ih.new_tensor([-_SATURATED, _SATURATED, 0.0, -_SATURATED])
     marks = torch.stack([forget, hold], 1).repeat_interleave(weights.hh.shape[1], 0)
     return weights._replace(ih=torch.cat([weights.ih, marks], 1))
-
-
-def _forget(h: Tensor, c: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    keep = ~start[:, None]
-    return h * keep, c * keep
 
 
 def _last(y: Tensor, h: Tensor, real: Tensor) -> Tensor:

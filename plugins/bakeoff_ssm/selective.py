@@ -10,6 +10,7 @@ All forms compute, for each channel e with a state of N numbers:
 from __future__ import annotations
 
 import torch
+from bakeoff.parts.scans.elementwise import continues
 from torch import Tensor
 
 from bakeoff_ssm.blocked import Blocked
@@ -31,10 +32,7 @@ def selective_scan(
     `state` (B, E, N) precedes `x`; None: there is nothing before, and no state is returned. `segments` (B, T) counts
     the documents that began in `x`: the state of one does not reach the next. `A` is negative, `dt` is not.
     """
-    same = None
-    if segments is not None:
-        before = torch.nn.functional.pad(segments[:, :-1], (1, 0))
-        same = (segments == before).to(x.dtype)
+    same = None if segments is None else continues(segments, x.dtype)[:, :, 0]
     held = None if state is None else state.mT
     y, after = Blocked.apply(dt * x, dt, A.mT, B, C, held, same)
     return torch.addcmul(y, x, D), None if state is None else after.mT
