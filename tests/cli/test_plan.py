@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import resource
 from pathlib import Path
 
@@ -75,6 +76,30 @@ def test_the_command_prints_every_part(written: Path, capsys: pytest.CaptureFixt
     for words in ("layer 0, 2", "attention", "gated_mlp", "head", "training memory", "6 N (1 + s / 6 d)", "8 rows"):
         assert words in shown
     assert "100 GB/s (as given)" in " ".join(shown.split())
+
+
+def test_active_parameters_stand_beside_the_total(written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    part = """
+from bakeoff import register
+from bakeoff.parts.feed_forwards.mlp import MLP
+
+
+@register("half_idle")
+class HalfIdle(MLP):
+    def idle(self):
+        return sum(parameter.numel() for parameter in self.parameters()) // 2
+"""
+    (tmp_path / "half_idle.py").write_text(part)
+    assert main(["plan", str(written), "--bandwidth", "100"]) == 0
+    assert "active parameters" not in capsys.readouterr().out
+    changed = [f"imports=[{tmp_path}/half_idle.py]", "model.blocks.wide.feed_forward={use: half_idle, width: 128}"]
+    assert main(["plan", str(written), *changed, "--bandwidth", "100"]) == 0
+    shown = capsys.readouterr().out
+    total, active = (
+        int(re.search(rf"^{name} +([\d,]+)", shown, re.M)[1].replace(",", ""))
+        for name in ("parameters", "active parameters")
+    )
+    assert total - active == 2 * 64 * 128  # layers 0 and 2, half of two matrices each
 
 
 def test_every_arm_of_a_comparison_is_planned(written: Path, capsys: pytest.CaptureFixture[str]):

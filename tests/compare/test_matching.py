@@ -1,4 +1,5 @@
 import pytest
+from bakeoff import registry
 from bakeoff.compare.matching import costs_of, match, nearest
 from bakeoff.errors import UserError
 from bakeoff.recipe import comparison
@@ -69,6 +70,32 @@ def test_by_flops_a_window_is_given_back_as_width(tiny):
     _, matched = match("window", arms["window"], Match(by="flops", within=0.05, adjust=WIDTH), target, 257)
     assert matched.value > 32
     assert abs(matched.error) <= 0.05
+
+
+CHOSEN = """
+import torch
+from bakeoff import register
+from bakeoff.parts.feed_forwards.mlp import MLP
+
+
+@register("half_idle")
+class HalfIdle(MLP):
+    def idle(self):
+        return sum(parameter.numel() for parameter in self.parameters()) // 2
+"""
+
+
+def test_by_active_parameters_twice_the_width_is_half_idle(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    (tmp_path / "half_idle.py").write_text(CHOSEN)
+    tiny["imports"] = [str(tmp_path / "half_idle.py")]
+    tiny["arms"]["sparse"] = {"model.blocks.layer.feed_forward": {"use": "half_idle", "width": 32}}
+    arms = comparison(tiny).arms
+    target = costs_of(arms["attention"], 257).parameters.active_without_embeddings
+    rule = Match(by="active_parameters", adjust=WIDTH)
+    recipe, matched = match("sparse", arms["sparse"], rule, target, 257)
+    assert (matched.value, matched.reached) == (64, target)
+    assert costs_of(recipe, 257).parameters.without_embeddings == target + 2 * 16 * 32
 
 
 def test_by_state_the_setting_may_be_the_window(tiny):

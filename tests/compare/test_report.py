@@ -54,6 +54,17 @@ def data_of(text):
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
 
 
+def test_active_parameters_are_shown_where_some_are_idle(made_up):
+    plan, trials = made_up()
+    for arm in plan["arms"]:
+        arm["active_parameters"] = arm["parameters"]
+    assert "active parameters" not in markdown(Results(plan, trials)) + page(Results(plan, trials))
+    plan["arms"][1]["active_parameters"] = 654_321
+    for text in (markdown(Results(plan, trials)), page(Results(plan, trials))):
+        assert "active parameters" in text
+        assert "654k" in text
+
+
 def test_page_is_whole_small_and_needs_no_network(made_up):
     text = page(Results(*made_up()))
     reader = read(text)

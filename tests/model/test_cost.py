@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from bakeoff.errors import CapabilityError
-from bakeoff.interfaces import LayerContext, Result, Sequence, SequenceMixer
+from bakeoff.interfaces import FeedForward, LayerContext, Result, Sequence, SequenceMixer
 from bakeoff.model import LanguageModel
 from bakeoff.model.cost import count_parameters, plan, roofline
 from bakeoff.parts.attention.mixer import Attention
@@ -20,7 +20,7 @@ from bakeoff.parts.feed_forwards.mlp import MLP
 from bakeoff.parts.norms import LayerNorm
 from bakeoff.parts.positions.learned import LearnedPosition
 from bakeoff.parts.vocabulary import Vocabulary
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -170,6 +170,47 @@ def test_intensity_is_operations_a_byte():
     assert roofline(100, 20, 5, 10.0).intensity is None
     # one row: two operations for each weight of four bytes, and fewer once a state is read
     assert plan(small(), length=1).decode(1, 1e9).intensity == pytest.approx(0.5, rel=0.01)
+
+
+class Chosen(FeedForward):
+    """Holds `n` matrices, of which a token uses one."""
+
+    def __init__(self, context: LayerContext, *, n: int):
+        super().__init__(context)
+        self.n = n
+        self.weight = nn.Parameter(torch.empty(n, context.d_model, context.d_model))
+
+    def forward(self, x: Tensor, sequence: Sequence, state: Any = None) -> Result:
+        return Result(x @ self.weight[0], state)
+
+    def flops(self, queries: int, keys: int) -> int:
+        return 2 * queries * self.weight[0].numel()
+
+    def idle(self) -> int:
+        return (self.n - 1) * self.weight[0].numel()
+
+
+def test_what_a_token_does_not_use_is_held_and_not_read():
+    mixer = partial(Attention, n_heads=4)
+    one, eight = (plan(language_model(16, 50, 8, 2, mixer, partial(Chosen, n=n), tied=False)) for n in (1, 8))
+    idle = 2 * 7 * 16 * 16
+    assert (one.parameters.idle, eight.parameters.idle) == (0, idle)
+    assert eight.parameters.total - one.parameters.total == idle
+    assert eight.parameters.active == one.parameters.active == one.parameters.total
+    assert eight.parameters.active_without_embeddings == one.parameters.without_embeddings
+    assert eight.weight_bytes - one.weight_bytes == 4 * idle
+    assert eight.read_bytes == one.read_bytes == eight.decode(1, 1e9).read - eight.whole.state
+    assert (eight.whole.flops, eight.formula_flops) == (one.whole.flops, one.formula_flops)
+
+
+def test_rows_that_choose_for_themselves_read_more_and_in_the_end_all():
+    # two rows take the same of 4 matrices a quarter of the time: 1 3/4 of them on average
+    found = plan(language_model(16, 50, 8, 2, partial(Attention, n_heads=4), partial(Chosen, n=4)))
+    matrix = 4 * 16 * 16
+    assert found.read_by(1) == found.read_bytes
+    assert found.read_by(2) == found.read_bytes + 2 * matrix * 3 / 4
+    assert found.read_by(1000) == found.weight_bytes
+    assert found.decode(2, 1e9).read == found.read_by(2) + 2 * found.whole.state
 
 
 class Undeclared(SequenceMixer):

@@ -92,8 +92,11 @@ def training_rows(planned: RecipePlan) -> Iterator[Row]:
         f"{model.parameters.total:,}",
         f"{without:,} without embeddings; vocabulary {planned.vocabulary:,}",
     )
+    if model.parameters.idle:
+        active = f"{model.parameters.active_without_embeddings:,} without embeddings; what one token uses"
+        yield "active parameters", f"{model.parameters.active:,}", active
     yield "training, a token", f"{count(model.training_flops)} FLOP", "three times the forward"
-    yield "6 N (1 + s / 6 d)", f"{count(model.formula_flops)} FLOP", "rule of thumb, N without embeddings"
+    yield "6 N (1 + s / 6 d)", f"{count(model.formula_flops)} FLOP", "rule of thumb, N active without embeddings"
     if planned.total_flops is not None:
         step = f"{planned.steps:,} steps of {planned.step_tokens:,} tokens"
         yield "training, all", f"{count(planned.total_flops)} FLOP", step

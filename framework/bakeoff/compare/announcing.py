@@ -20,27 +20,28 @@ def announce(plan: Plan, console: Console) -> None:
     matched = any(arm.matched and arm.matched.by != "none" for arm in plan.arms)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
     table.add_column("arm", overflow="fold", min_width=14, vertical="bottom")
-    headings = ["parameters", "without\nembedding", "FLOPs\n/token", "state", "steps"]
-    for heading in [*headings, *(["adjusted", "error"] if matched else [])]:
+    sparse = any(arm.costs.parameters.idle for arm in plan.arms)
+    sizes = ["parameters", *(["active"] if sparse else []), "without\nembedding"]
+    for heading in [*sizes, "FLOPs\n/token", "state", "steps", *(["adjusted", "error"] if matched else [])]:
         table.add_column(heading, justify="right", vertical="bottom")
     for arm in plan.arms:
-        table.add_row(*_cells(arm, matched))
+        table.add_row(*_cells(arm, matched, sparse))
     console.print(table)
     for line in lines(plan):
         console.print(Text(line))
     if spec.match.by != "none":
-        console.print(
-            Text(f"Arms are matched in {spec.match.by} to {plan.baseline} within {percent(spec.match.within)}.")
-        )
+        by, within = spec.match.by.replace("_", " "), percent(spec.match.within)
+        console.print(Text(f"Arms are matched in {by} to {plan.baseline} within {within}."))
     for note in plan.notes:
         console.print(Text(note, style="dim"))
 
 
-def _cells(arm: ArmPlan, matched: bool) -> list[Text]:
+def _cells(arm: ArmPlan, matched: bool, sparse: bool) -> list[Text]:
     costs = arm.costs
     cells = [
         arm.name,
         count(costs.parameters.total),
+        *([count(costs.parameters.active)] if sparse else []),
         count(costs.parameters.without_embeddings),
         count(costs.whole.flops),
         short_size(costs.whole.state),

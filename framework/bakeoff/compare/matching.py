@@ -20,6 +20,7 @@ GREATEST = 2**20
 
 AMOUNTS: dict[str, Callable[[Plan], float | None]] = {
     "parameters": lambda costs: costs.parameters.without_embeddings,
+    "active_parameters": lambda costs: costs.parameters.active_without_embeddings,
     "flops": lambda costs: costs.whole.flops,
     "state": lambda costs: costs.whole.state,
 }

@@ -255,6 +255,7 @@ def _facts(arm: ArmPlan) -> dict[str, Any]:
         "steps": arm.steps,
         "tokens": arm.tokens,
         "parameters": costs.parameters.total,
+        "active_parameters": costs.parameters.active,
         "parameters_without_embedding": costs.parameters.without_embeddings,
         "flops_per_token": costs.whole.flops,
         "state_bytes": costs.whole.state,

@@ -156,12 +156,20 @@ class Results:
             "p_adjusted": self.adjusted.get(arm.name),
             **named,
             "parameters": arm.facts.get("parameters"),
+            "active_parameters": arm.facts.get("active_parameters") if self.sparse else None,
             "parameters_without_embedding": arm.facts.get("parameters_without_embedding"),
             "flops_per_token": arm.facts.get("flops_per_token"),
             "state_bytes": arm.facts.get("state_bytes"),
             **others,
             "verdict": self.verdicts[arm.name].text,
         }
+
+    @cached_property
+    def sparse(self) -> bool:
+        """Whether some arm has parameters that one token does not use."""
+        return any(
+            arm.facts.get("active_parameters", arm.facts["parameters"]) != arm.facts["parameters"] for arm in self.arms
+        )
 
     @cached_property
     def other_measures(self) -> list[str]:

@@ -93,6 +93,7 @@ def _cost(results: Results) -> dict[str, list[Text]]:
         "decode\nper s": ("decode_tokens_per_second", count),
         "peak\nmem.": ("peak_bytes", short_size),
         "params": ("parameters", count),
+        "active\nparams": ("active_parameters", count),
         "FLOPs\n/token": ("flops_per_token", count),
         "state": ("state_bytes", short_size),
     }

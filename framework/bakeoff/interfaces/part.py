@@ -43,6 +43,11 @@ class Part(nn.Module, Component):
         """
         raise CapabilityError(f"{type(self).__name__} declares no cost: define flops(queries, keys)")
 
+    def idle(self) -> int:
+        """How many parameters of this part (parts within it speak for themselves) one token does not use: of experts,
+        those of all that it is not sent to."""
+        return 0
+
     def finish_aux(self, sums: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Losses and statistics from the `aux` sums of a whole step, once per layer."""
         return {}, {}

@@ -23,10 +23,24 @@ A = TypeVar("A")
 
 
 class Parameters(NamedTuple):
-    """Numbers of parameters, a shared one counted once; `without_embeddings` leaves out tables and readouts."""
+    """Numbers of parameters, a shared one counted once.
+
+    `without_embeddings` leaves out tables and readouts; `idle` are those that one token does not use.
+    """
 
     total: int
     without_embeddings: int
+    idle: int
+
+    @property
+    def active(self) -> int:
+        """Those that one token uses, embeddings counted whole."""
+        return self.total - self.idle
+
+    @property
+    def active_without_embeddings(self) -> int:
+        """Those that one token uses, tables and readouts apart."""
+        return self.without_embeddings - self.idle
 
 
 @dataclass(frozen=True)
@@ -68,7 +82,8 @@ class Plan:
     parameters: Parameters
     weight_bytes: int
     read_bytes: int
-    """Weights that decoding reads at each step: all but a table that is only looked up in."""
+    """Weights that decoding one row reads at each step: all but idle ones and a table that is only looked up in."""
+    sparse: tuple[Sparse, ...]
     whole: Cost
     layers: tuple[Layer, ...]
     head: Cost
@@ -81,15 +96,28 @@ class Plan:
 
     @property
     def formula_flops(self) -> float:
-        """The rule of thumb `6 N (1 + s / 6 d)` a training token (N without embeddings), which is exact for a decoder
-        of width-4 d MLPs with full attention, its causal half not subtracted and its readout not counted."""
-        return formula_flops(self.parameters.without_embeddings, self.length, self.d_model)
+        """The rule of thumb `6 N (1 + s / 6 d)` a training token (N active, without embeddings), which is exact for a
+        decoder of width-4 d MLPs with full attention, its causal half not subtracted and its readout not counted."""
+        return formula_flops(self.parameters.active_without_embeddings, self.length, self.d_model)
+
+    def read_by(self, batch: int) -> int:
+        """Bytes of weights that decoding `batch` rows reads at each step, each row's choices falling evenly and apart
+        from the others': of experts of which one token leaves the share p, n tokens leave p^n."""
+        more = (part.idle - part.held * (part.idle / part.held) ** batch for part in self.sparse)
+        return self.read_bytes + round(sum(more))
 
     def decode(self, batch: int, bandwidth: float) -> Roofline | None:
         """The bound that memory sets to decoding with a full past, or None where the state's size is not known."""
         if self.whole.state is None:
             return None
-        return roofline(self.read_bytes, self.whole.state, batch, bandwidth, self.whole.decode_flops)
+        return roofline(self.read_by(batch), self.whole.state, batch, bandwidth, self.whole.decode_flops)
+
+
+class Sparse(NamedTuple):
+    """A part that does not use all of its weights for each token: bytes that it holds, and that one token leaves."""
+
+    held: int
+    idle: int
 
 
 class Roofline(NamedTuple):
@@ -120,7 +148,8 @@ def count_parameters(model: nn.Module) -> Parameters:
     kinds = roles(model)
     counts = {name: parameter.numel() for name, parameter in model.named_parameters()}
     apart = sum(count for name, count in counts.items() if kinds[name] in ("embedding", "readout"))
-    return Parameters(sum(counts.values()), sum(counts.values()) - apart)
+    idle = sum(part.idle() for part in _all_parts(model))
+    return Parameters(sum(counts.values()), sum(counts.values()) - apart, idle)
 
 
 def plan(model: LanguageModel, length: int | None = None) -> Plan:
@@ -151,14 +180,24 @@ def plan(model: LanguageModel, length: int | None = None) -> Plan:
     state = _sum(layer.whole.state for layer in layers)
     whole = replace(cost("model", model), component=component_name(model.backbone), state=state)
     size = sum(parameter.nbytes for parameter in model.parameters())
-    read = size if model.tied_embedding else size - like.nbytes
+    sparse = tuple(_sparse(part) for part in _all_parts(model) if part.idle())
+    read = size - sum(part.idle for part in sparse) - (0 if model.tied_embedding else like.nbytes)
     counts = count_parameters(model)
-    return Plan(length, model.context.d_model, counts, size, read, whole, _alike(layers), head, tuple(notes))
+    return Plan(length, model.context.d_model, counts, size, read, sparse, whole, _alike(layers), head, tuple(notes))
 
 
 def component_name(part: nn.Module) -> str:
     """The name that a recipe would call the part's class by, or the class's own."""
     return name_of(type(part)) or type(part).__name__
+
+
+def _all_parts(model: nn.Module) -> Iterator[Part]:
+    return (module for module in model.modules() if isinstance(module, Part))
+
+
+def _sparse(part: Part) -> Sparse:
+    count, held = sum(p.numel() for p in part.parameters()), sum(p.nbytes for p in part.parameters())
+    return Sparse(held, part.idle() * held // count)
 
 
 def _blocks(model: LanguageModel) -> Iterator[Part]:

@@ -27,9 +27,12 @@ from bakeoff.registry import interface_of
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """What arms are made equal in, within which relative tolerance, by which setting (the last words of its path)."""
+    """What arms are made equal in, within which relative tolerance, by which setting (the last words of its path).
 
-    by: Literal["parameters", "flops", "state", "none"] = "none"
+    Parameters are counted without embeddings; active ones are those that one token uses.
+    """
+
+    by: Literal["parameters", "active_parameters", "flops", "state", "none"] = "none"
     within: float = 0.02
     adjust: str | None = None
 

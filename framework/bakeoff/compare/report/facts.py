@@ -11,6 +11,7 @@ from bakeoff.compare.words import count, duration, percent, plural
 
 MATCHED_BY = {
     "parameters": "parameters (embeddings apart)",
+    "active_parameters": "active parameters (embeddings apart)",
     "flops": "FLOPs per token",
     "state": "bytes of state",
 }

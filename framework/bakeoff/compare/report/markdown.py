@@ -36,6 +36,7 @@ def _table(results: Results) -> str:
         "decode tokens/s",
         "peak memory",
         "parameters",
+        *(["active parameters"] if results.sparse else []),
         "FLOPs/token",
         "state",
     ]
@@ -50,6 +51,7 @@ def _table(results: Results) -> str:
             count(row["decode_tokens_per_second"]),
             size(row["peak_bytes"]),
             count(row["parameters"]),
+            *([count(row["active_parameters"])] if results.sparse else []),
             count(row["flops_per_token"]),
             size(row["state_bytes"]),
             *("–" if row[key] is None else f"{row[key]:.4g}" for key in results.other_measures),

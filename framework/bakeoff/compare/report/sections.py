@@ -24,6 +24,7 @@ COSTS = (
     ("decoding tokens/s", "decode_tokens_per_second", count),
     ("peak memory", "peak_bytes", size),
     ("parameters", "parameters", count),
+    ("active parameters", "active_parameters", count),
     ("without embedding", "parameters_without_embedding", count),
     ("FLOPs / token", "flops_per_token", count),
     ("state per sequence", "state_bytes", size),
