@@ -21,7 +21,9 @@ class Weights:
     Parameters
     ----------
     theirs, ours : names; `*` stands for the number of a layer, the same on both sides. Several of ours are stacked in
-        theirs by rows, in this order.
+        theirs by rows, in this order. `#` in theirs stands for the number of an expert: ours holds them all, one after
+        another in its first dimension, theirs each apart, laid out as the line says.
+    stacked : theirs holds all experts in one tensor, one after another in its first dimension, as ours does.
     transposed : theirs holds matrices as (in, out).
     groups : theirs is `groups` runs of rows, one after another, each with a share of the rows of every one of ours.
     squeeze : theirs has one more dimension, of length 1, at this place.
@@ -33,33 +35,67 @@ class Weights:
     transposed: bool = False
     groups: int = 1
     squeeze: int | None = None
+    stacked: bool = False
     where: str | None = None
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """One tensor of theirs, and those of ours that it holds."""
+    """One tensor of theirs, or one for each expert, and those of ours that they hold."""
 
-    theirs: str
+    theirs: tuple[str, ...]
     ours: tuple[str, ...]
     layout: Weights
 
-    def take_apart(self, whole: Tensor, shapes: Mapping[str, torch.Size]) -> Iterator[tuple[str, Tensor]]:
+    def take_apart(
+        self, theirs: Mapping[str, Tensor], shapes: Mapping[str, torch.Size]
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Ours, of shapes that are known."""
+        if not self.of_experts:
+            yield from zip(self.ours, self._split(self.theirs[0], theirs[self.theirs[0]], shapes, 0), strict=True)
+            return
+        wholes = [(name, theirs[name]) for name in self.theirs]
+        if self.layout.stacked:
+            ((name, whole),) = wholes
+            if whole.ndim == 0 or len(whole) != shapes[self.ours[0]][0]:
+                raise UserError(f"{name} is {tuple(whole.shape)}; {self._wanted(shapes)}")
+            wholes = [(f"{name}[{i}]", each) for i, each in enumerate(whole)]
+        pieces = [self._split(name, whole, shapes, 1) for name, whole in wholes]
+        yield from zip(self.ours, map(torch.stack, zip(*pieces, strict=True)), strict=True)
+
+    def put_together(self, ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Theirs."""
+        parts = [ours[name] for name in self.ours]
+        if not self.of_experts:
+            return {self.theirs[0]: self._join(parts)}
+        wholes = [self._join(list(each)) for each in zip(*parts, strict=True)]
+        return (
+            {self.theirs[0]: torch.stack(wholes)}
+            if self.layout.stacked
+            else dict(zip(self.theirs, wholes, strict=True))
+        )
+
+    @property
+    def of_experts(self) -> bool:
+        """Whether the layout is of each expert, in the first dimension of ours."""
+        return self.layout.stacked or "#" in self.layout.theirs
+
+    def _split(self, name: str, whole: Tensor, shapes: Mapping[str, torch.Size], skip: int) -> list[Tensor]:
+        """The tensor `name`, or one expert's, cut up for each of ours; the first `skip` dimensions of ours it lacks."""
         layout, whole = self.layout, self._turned(whole)
         if layout.squeeze is not None and whole.ndim > layout.squeeze and whole.shape[layout.squeeze] == 1:
             whole = whole.squeeze(layout.squeeze)
-        rows = [shapes[name][0] for name in self.ours]
-        if whole.ndim == 0 or whole.shape != (sum(rows), *shapes[self.ours[0]][1:]):
-            raise UserError(f"{self.theirs} is {tuple(whole.shape)}; {self._wanted(shapes)}")
+        rows, rest = [shapes[name][skip] for name in self.ours], shapes[self.ours[0]][skip + 1 :]
+        if whole.ndim == 0 or whole.shape != (sum(rows), *rest):
+            raise UserError(f"{name} is {tuple(whole.shape)}; {self._wanted(shapes)}")
         if any(count % layout.groups for count in rows):
-            raise UserError(f"{self.theirs}: groups is {layout.groups}, which does not divide {self._wanted(shapes)}")
+            raise UserError(f"{name}: groups is {layout.groups}, which does not divide {self._wanted(shapes)}")
         runs = whole.unflatten(0, (layout.groups, -1)).split([count // layout.groups for count in rows], 1)
-        for name, piece in zip(self.ours, runs, strict=True):
-            yield name, piece.flatten(0, 1)
+        return [piece.flatten(0, 1) for piece in runs]
 
-    def put_together(self, parts: Mapping[str, Tensor]) -> Tensor:
+    def _join(self, parts: list[Tensor]) -> Tensor:
         layout = self.layout
-        pieces = [parts[name].unflatten(0, (layout.groups, -1)) for name in self.ours]
+        pieces = [part.unflatten(0, (layout.groups, -1)) for part in parts]
         whole = self._turned((pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)).flatten(0, 1))
         return whole if layout.squeeze is None or whole.ndim < 2 else whole.unsqueeze(layout.squeeze)
 
@@ -75,9 +111,9 @@ class NameMap(Converter):
 
     Parameters
     ----------
-    weights : lines `{theirs: NAME, ours: NAME or several, transposed, groups, squeeze, where}` (see `Weights`), each
-        under a name of its own, so that a recipe can change one line of what it extends. `*` in a name is a layer's
-        number. Each of our weights stands in one line.
+    weights : lines `{theirs: NAME, ours: NAME or several, transposed, groups, squeeze, stacked, where}`, each under a
+        name of its own, so that a recipe can change one line of what it extends (see `Weights`). `*` in a name is a
+        layer's number, `#` an expert's. Each of our weights stands in one line.
     ignored : names of theirs, with `*`, that hold nothing learnt, such as masks and rotary frequencies.
     again : groups of modules of theirs that share weights (a block that several layers share): the one that `weights`
         speaks of, then those that hold the same again.
@@ -97,6 +133,14 @@ class NameMap(Converter):
             named = [line.theirs, *_several(line.ours), *([] if line.where is None else [line.where])]
             if len({name.count("*") for name in named}) > 1 or line.theirs.count("*") > 1:
                 raise UserError(f"name_map: {' and '.join(named)} must hold `*` once each, or not at all")
+            if (
+                any("#" in name for name in named[1:])
+                or line.theirs.count("#") > 1
+                or (line.stacked and "#" in line.theirs)
+            ):
+                raise UserError(
+                    f"name_map: {' and '.join(named)}: `#` stands once, in theirs only, and not where stacked is true"
+                )
             if line.groups < 1:
                 raise UserError(f"name_map: groups of {line.theirs} is {line.groups}; it must be at least 1")
 
@@ -126,15 +170,17 @@ class NameMap(Converter):
         """See `Converter`; the tensors are views of theirs where the layout allows."""
         ours = model.state_dict(keep_vars=True)
         theirs = self._once(theirs)
-        pairs = {pair.theirs: pair for pair in self._pairs(ours)}
-        left_over = [name for name in theirs if name not in pairs and not _matches(name, self.ignored)]
+        pairs = self._pairs(ours)
+        known = {name for pair in pairs for name in pair.theirs}
+        left_over = [name for name in theirs if name not in known and not _matches(name, self.ignored)]
         shapes = {name: tensor.shape for name, tensor in ours.items()}
         found: dict[str, Tensor] = {}
-        for name in theirs:
-            if name in pairs:
-                found.update(pairs[name].take_apart(theirs[name], shapes))
+        for pair in pairs:
+            if all(name in theirs for name in pair.theirs):
+                found.update(pair.take_apart(theirs, shapes))
         shared = _shared(ours, found)
-        missing = [pair.theirs for pair in pairs.values() if any(name not in shared for name in pair.ours)]
+        wanting = [pair for pair in pairs if any(name not in shared for name in pair.ours)]
+        missing = [name for pair in wanting for name in pair.theirs if name not in theirs]
         _refuse(left_over, "of theirs stand in no line of the map and in no `ignored`")
         _refuse(missing, "of theirs are not there")
         return shared
@@ -142,7 +188,9 @@ class NameMap(Converter):
     def to_theirs(self, model: nn.Module) -> dict[str, Tensor]:
         """See `Converter`; a weight that the model shares stands under each of its names, in the same memory."""
         ours = {name: tensor.detach() for name, tensor in model.state_dict().items()}
-        theirs = {pair.theirs: pair.put_together(ours).contiguous() for pair in self._pairs(ours)}
+        theirs: dict[str, Tensor] = {}
+        for pair in self._pairs(ours):
+            theirs |= {name: tensor.contiguous() for name, tensor in pair.put_together(ours).items()}
         for name in list(theirs):
             theirs |= dict.fromkeys(self._others(name), theirs[name])
         return theirs
@@ -187,7 +235,9 @@ def _written_out(line: Weights, ours: Mapping[str, Tensor]) -> Iterator[_Pair]:
         names = tuple(given.replace("*", layer) + tail for given in (first, *others))
         unknown = [given for given in names if given not in ours]
         _refuse(unknown, f"of ours, which {line.theirs} is to hold, are not in the model")
-        yield _Pair(line.theirs.replace("*", layer) + tail, names, line)
+        one = line.theirs.replace("*", layer) + tail
+        numbers = range(len(ours[name])) if "#" in one else ()
+        yield _Pair(tuple(one.replace("#", str(number)) for number in numbers) or (one,), names, line)
 
 
 def _has(ours: Iterable[str], module: str) -> bool:
