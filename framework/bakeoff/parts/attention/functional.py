@@ -66,12 +66,19 @@ def _attend_with_bias(q: Tensor, k: Tensor, v: Tensor, seen: Visible, bias: Tens
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float | None, causal: bool = False) -> Tensor:
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    missing = k.shape[3] - v.shape[3]
+    if q.is_cpu and missing > 0:  # the CPU's fused kernel asks for equal widths
+        return _kernel(q, k, F.pad(v, (0, missing)), mask, scale, causal)[..., :-missing].transpose(1, 2)
+    return _kernel(q, k, v, mask, scale, causal).transpose(1, 2)
+
+
+def _kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float | None, causal: bool) -> Tensor:
+    """(B, H, T, N), (B, K, S, N) and (B, K, S, P) -> (B, H, T, P)."""
     grouped = q.shape[1] != k.shape[1]
     if grouped and q.shape[2] == 1 and mask is None:  # the heads of a group as so many queries, which see the same keys
         folded = q.reshape(q.shape[0], k.shape[1], -1, q.shape[3])
-        return F.scaled_dot_product_attention(folded, k, v, scale=scale).reshape(q.shape).transpose(1, 2)
-    out = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=grouped)
-    return out.transpose(1, 2)
+        return F.scaled_dot_product_attention(folded, k, v, scale=scale).reshape(*q.shape[:3], -1)
+    return F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=grouped)
 
 
 def attend_explicitly(q: Tensor, k: Tensor, v: Tensor, seen: Visible, scoring: Scoring) -> tuple[Tensor, Tensor]:

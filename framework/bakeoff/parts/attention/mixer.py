@@ -90,7 +90,7 @@ class Attention(SequenceMixer):
             self.key_norm = norm(context.child(d_model=N if qk_norm == "head" else K * N))
         known = {"n_heads": H, "n_kv_heads": K, "head_width": N, "window": window, "soft_cap": soft_cap}
         inner = context.child(**known, d_output=None)
-        self.position = None if position is None else _on_attention(position(inner))
+        self.position = None if position is None else on_attention("attention", position(inner))
         self.op = op(inner)
         self.cache, self.reach = Cache(window), 0 if window is None else window - 1
         claims = Capabilities(documents=True, padding=True, state=True, bidirectional=True, compile=True)
@@ -176,10 +176,11 @@ def _widths(d_model: int, n_heads: int, n_kv_heads: int | None, head_width: int 
     return d_model, H, K, d_model // H if N is None else N
 
 
-def _on_attention(position: PositionalEncoding) -> PositionalEncoding:
+def on_attention(part: str, position: PositionalEncoding) -> PositionalEncoding:
+    """The position, which acts on queries, keys or logits; else raises `UserError`, in the name of a mixer."""
     if not position.hooks & {"rotate", "bias"}:
         raise UserError(
-            f"attention.position: {type(position).__name__} acts on embeddings, not on attention; "
+            f"{part}.position: {type(position).__name__} acts on embeddings, not on attention; "
             "give it to the model, as in model.position"
         )
     return position
