@@ -5,16 +5,14 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
 
 import api
 import costs
-from bakeoff.interfaces import Capabilities, Part
+from bakeoff.interfaces import Part
+from bakeoff.interfaces.component import CLAIMS
 from bakeoff.registry import KINDS, Entry, find, interface_of, names
 from bakeoff.testing.law import laws_for
 
-#: Claims, in the order in which the interface declares them, but for the one that follows another unless it is set.
-_CLAIMS = [field.name for field in fields(Capabilities) if field.name != "causal_in_training"]
 
 
 def all_kinds() -> list[str]:
@@ -143,8 +141,8 @@ def _claims(registered: list[Entry]) -> Iterator[str]:
     built = {name: costs.specimen(cls) for name, cls in classes.items() if name not in composed}
     stated = {name: part.capabilities for name, part in built.items() if part is not None}
     if stated:
-        common = [claim for claim in _CLAIMS if all(getattr(one, claim) for one in stated.values())]
-        shown = [c for c in _CLAIMS if c not in common and any(getattr(one, c) for one in stated.values())]
+        common = [claim for claim in CLAIMS if all(getattr(one, claim) for one in stated.values())]
+        shown = [c for c in CLAIMS if c not in common and any(getattr(one, c) for one in stated.values())]
         yield f"{'All these' if composed else 'All'} claim {_listed(common)}."
         rows = [(f"`{name}`", *("✓" if getattr(one, c) else "" for c in shown)) for name, one in stated.items()]
         if shown:

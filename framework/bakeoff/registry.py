@@ -28,6 +28,8 @@ KINDS: dict[str, str] = {
     "attention_op": "bakeoff.interfaces.attention_op:AttentionOp",
     "position": "bakeoff.interfaces.position:PositionalEncoding",
     "feed_forward": "bakeoff.interfaces.feed_forward:FeedForward",
+    "router": "bakeoff.interfaces.router:Router",
+    "balance": "bakeoff.interfaces.balance:Balance",
     "norm": "bakeoff.interfaces.norm:Norm",
     "head": "bakeoff.interfaces.head:Head",
     "objective": "bakeoff.interfaces.objective:Objective",

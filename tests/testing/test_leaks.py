@@ -80,7 +80,7 @@ class FalseDisclaimerOfRows(Mean):
 
 
 class DisclaimedInTraining(FutureInTraining):
-    capabilities = Capabilities(causal_in_training=False)
+    capabilities = Capabilities(lost_in_training=frozenset({"causal"}))
 
 
 def test_disclaimers_are_tested_and_true_ones_accepted():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from dataclasses import fields
 from typing import Any
 
 from bakeoff.interfaces.command import Command
@@ -30,23 +29,25 @@ def claims(name: str, kind: str) -> list[str]:
     """Lines on what a part claims: always, and with some arguments; nothing of one that cannot be built alone."""
     from bakeoff.recipe.demands import specimens
 
-    each = [set(_claimed(part.capabilities)) for part in specimens(name, kind)]
-    if not each:
+    known = [part.capabilities for part in specimens(name, kind)]
+    if not known:
         return []
+    each, lost = [set(_claimed(one)) for one in known], frozenset[str]().union(*(one.lost_in_training for one in known))
     always, ever = set.intersection(*each), set.union(*each)
     order = [claim for claim in _claimed(None) if claim in ever]
     lines = [f"capabilities: {', '.join(claim for claim in order if claim in always)}"]
     if ever - always:
         lines.append(f"with some arguments: {', '.join(claim for claim in order if claim not in always)}")
+    if lost:
+        lines.append(f"not in training: {', '.join(claim for claim in order if claim in lost)}")
     return lines
 
 
 def _claimed(capabilities: Any) -> list[str]:
     """The claims that are made; of None, all that there are."""
-    from bakeoff.interfaces import Capabilities
+    from bakeoff.interfaces.component import CLAIMS
 
-    names = [field.name for field in fields(Capabilities) if field.name != "causal_in_training"]
-    return [name for name in names if capabilities is None or getattr(capabilities, name)]
+    return [name for name in CLAIMS if capabilities is None or getattr(capabilities, name)]
 
 
 class Show(Command):

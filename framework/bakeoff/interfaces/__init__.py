@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bakeoff.interfaces.attention_op import AttentionOp
     from bakeoff.interfaces.backbone import Backbone
+    from bakeoff.interfaces.balance import Balance
     from bakeoff.interfaces.block import Block
     from bakeoff.interfaces.command import Command
     from bakeoff.interfaces.component import Capabilities, Component, Reference
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from bakeoff.interfaces.past import Entries, Past
     from bakeoff.interfaces.position import PositionalEncoding
     from bakeoff.interfaces.result import Result
+    from bakeoff.interfaces.router import Router, Routing, Slots
     from bakeoff.interfaces.sampler import Sampler
     from bakeoff.interfaces.schedule import Schedule
     from bakeoff.interfaces.sequence import Need, Sequence
@@ -36,6 +38,7 @@ _MODULES = {
     "Answer": "task",
     "AttentionOp": "attention_op",
     "Backbone": "backbone",
+    "Balance": "balance",
     "Block": "block",
     "Blocks": "state",
     "Capabilities": "component",
@@ -60,8 +63,11 @@ _MODULES = {
     "Progress": "task",
     "Reference": "component",
     "Result": "result",
+    "Router": "router",
+    "Routing": "router",
     "Sampler": "sampler",
     "Schedule": "schedule",
+    "Slots": "router",
     "Sequence": "sequence",
     "SequenceMixer": "mixer",
     "Shared": "context",
@@ -74,10 +80,11 @@ _MODULES = {
 }
 
 __all__ = [
-    "Answer", "AttentionOp", "Backbone", "Block", "Blocks", "Capabilities", "Command", "Component", "Converter",
-    "Corpus", "Entries", "Executor", "FeedForward", "Figure", "Head", "LayerContext", "Need", "Norm", "Objective",
-    "Outcome", "Page", "Part", "Past", "PositionalEncoding", "Progress", "Reference", "Result", "Sampler", "Schedule",
-    "Sequence", "SequenceMixer", "Shared", "StatefulPart", "Statistics", "Task", "Terms", "TokenLosses", "Tokenizer",
+    "Answer", "AttentionOp", "Backbone", "Balance", "Block", "Blocks", "Capabilities", "Command", "Component",
+    "Converter", "Corpus", "Entries", "Executor", "FeedForward", "Figure", "Head", "LayerContext", "Need", "Norm",
+    "Objective", "Outcome", "Page", "Part", "Past", "PositionalEncoding", "Progress", "Reference", "Result", "Router",
+    "Routing", "Sampler", "Schedule", "Sequence", "SequenceMixer", "Shared", "Slots", "StatefulPart", "Statistics",
+    "Task", "Terms", "TokenLosses", "Tokenizer",
 ]  # fmt: skip
 
 

@@ -26,8 +26,6 @@ class Capabilities:
 
     causal: bool = True
     """No output depends on a later token (law 1)."""
-    causal_in_training: bool | None = None
-    """The same in training mode; None: as `causal`."""
     row_local: bool = True
     """No row of a batch depends on another row."""
     documents: bool = False
@@ -46,13 +44,26 @@ class Capabilities:
     """Compiles to at most two graphs over sequence lengths (law 11)."""
     tensor_parallel: bool = False
     context_parallel: bool = False
+    token_local: bool = False
+    """Each token's output depends on that token alone, and on nothing that its sequence says of it."""
+    lost_in_training: frozenset[str] = frozenset()
+    """Names of claims that hold in evaluation mode only."""
+
+    @property
+    def training(self) -> Capabilities:
+        """What holds in training mode."""
+        return replace(self, **dict.fromkeys(self.lost_in_training, False), lost_in_training=frozenset())
 
     def meet(self, *others: Capabilities) -> Capabilities:
         """What a composition of such parts can do: what all of them can."""
         claims = (self, *others)
-        met = {f.name: all(getattr(c, f.name) for c in claims) for f in fields(self) if f.name != "causal_in_training"}
-        training = all(c.causal if c.causal_in_training is None else c.causal_in_training for c in claims)
-        return replace(self, **met, causal_in_training=training)
+        met = {name: all(getattr(claim, name) for claim in claims) for name in CLAIMS}
+        training = {name: all(getattr(claim.training, name) for claim in claims) for name in CLAIMS}
+        return Capabilities(**met, lost_in_training=frozenset(n for n in CLAIMS if met[n] and not training[n]))
+
+
+#: Names of all claims.
+CLAIMS = tuple(f.name for f in fields(Capabilities) if f.name != "lost_in_training")
 
 
 class Component(ABC):

@@ -73,18 +73,20 @@ def fill(tensor: Tensor, filler: Filler) -> None:
 def roles(module: nn.Module) -> dict[str, str]:
     """Role of every parameter by qualified name; a shared parameter stands once, under its first name.
 
+    The `stacked` first dimensions of a module's parameters, none by default, count alike things, such as experts.
     Roles: embedding, input, hidden, output (writes into the residual stream), readout, gate, vector (fewer than two
     dimensions: gains, biases, decay rates). A part names those that its shape does not tell in `roles`.
     """
     found: dict[str, str] = {}
     seen: set[int] = set()
     for prefix, owner in module.named_modules():
-        named = getattr(owner, "roles", None) or {}
+        named, stacked = getattr(owner, "roles", None) or {}, getattr(owner, "stacked", 0)
         for name, parameter in owner.named_parameters(recurse=False):
             if id(parameter) in seen:
                 continue
             seen.add(id(parameter))
-            by_shape = "vector" if parameter.ndim < 2 else "embedding" if isinstance(owner, nn.Embedding) else "hidden"
+            by_shape = "embedding" if isinstance(owner, nn.Embedding) else "hidden"
+            by_shape = "vector" if parameter.ndim - stacked < 2 else by_shape
             found[f"{prefix}.{name}" if prefix else name] = named.get(name, by_shape)
     return found
 
@@ -107,7 +109,8 @@ def initialise(module: nn.Module, *, seed: int, depth: int = 1) -> None:
         own = _left_to_parts(module)
         for name, parameter in module.named_parameters():
             if name not in own:
-                fill(parameter, _scheme(name, kinds[name], parameter, depth))
+                stacked = getattr(module.get_submodule(name.rpartition(".")[0]), "stacked", 0)
+                fill(parameter, _scheme(name, kinds[name], parameter.shape[stacked:], depth))
         _reset(module)
     finally:
         _naming.reset(token)
@@ -126,10 +129,10 @@ def _left_to_parts(module: nn.Module) -> set[str]:
     }
 
 
-def _scheme(name: str, role: str, parameter: Tensor, depth: int) -> Filler:
-    if parameter.ndim < 2:
+def _scheme(name: str, role: str, shape: torch.Size, depth: int) -> Filler:
+    if len(shape) < 2:
         return constant(0.0 if name.rpartition(".")[2].endswith("bias") else 1.0)
-    fan_in = math.prod(parameter.shape[1:])
+    fan_in = math.prod(shape[1:])
     return normal(fan_in**-0.5 / (math.sqrt(2 * depth) if role == "output" else 1.0))
 
 

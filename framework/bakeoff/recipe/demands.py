@@ -65,7 +65,7 @@ def _unmet(recipe: Recipe, model: Any, capability: str, setting: str) -> Iterato
     seen: set[type] = set()
     for module in model.modules():
         kind = getattr(module, "kind", None)
-        if kind not in _WORKERS or getattr(module.capabilities, capability) or type(module) in seen:
+        if kind not in _WORKERS or getattr(module.capabilities.training, capability) or type(module) in seen:
             continue
         seen.add(type(module))
         name = name_of(type(module)) or type(module).__name__
@@ -93,7 +93,7 @@ def claimants(kind: str, capability: str) -> list[str]:
     return [
         entry.name
         for entry in names(kind)
-        if any(getattr(part.capabilities, capability) for part in specimens(entry.name, kind))
+        if any(getattr(part.capabilities.training, capability) for part in specimens(entry.name, kind))
     ]
 
 
@@ -101,7 +101,7 @@ def specimens(name: str, kind: str) -> Iterator[Any]:
     """A small part for each set of arguments that its class names; none of one that cannot be loaded or built alone."""
     from bakeoff.interfaces import LayerContext
 
-    place = LayerContext(d_model=16, vocab_size=16, max_length=16, n_heads=4, n_kv_heads=4, head_width=4)
+    place = LayerContext(d_model=16, vocab_size=16, max_length=16, n_heads=4, n_kv_heads=4, head_width=4, n_experts=4)
     try:
         for arguments in find(name, kind).examples():  # type: ignore[attr-defined]
             yield factory({"use": name, **arguments}, kind)(place)

@@ -21,6 +21,8 @@ MAX_LENGTH = 288
 #: Heads and window of the attention that positions and attention ops are tested in.
 HEADS = 4
 WINDOW = 8
+#: Experts of the mixture that routers are tested in.
+EXPERTS = 4
 
 
 def context(kind: str | None = None) -> LayerContext:
@@ -33,6 +35,7 @@ def context(kind: str | None = None) -> LayerContext:
         n_heads=HEADS,
         n_kv_heads=HEADS,
         head_width=D_MODEL // HEADS,
+        n_experts=EXPERTS,
         window=WINDOW if kind == "attention_op" else None,
     )
 

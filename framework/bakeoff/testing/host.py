@@ -11,7 +11,9 @@ from bakeoff.model import LanguageModel
 from bakeoff.parts.attention.mixer import Attention
 from bakeoff.parts.blocks.pre_norm import PreNorm
 from bakeoff.parts.decoder import Decoder
-from bakeoff.testing.build import D_MODEL, HEADS, MAX_LENGTH, VOCABULARY, WINDOW, embeds
+from bakeoff.parts.feed_forwards.mlp import MLP
+from bakeoff.registry import find
+from bakeoff.testing.build import D_MODEL, EXPERTS, HEADS, MAX_LENGTH, VOCABULARY, WINDOW, embeds
 
 Build = Callable[[LayerContext], Any]
 
@@ -24,6 +26,8 @@ def host(kind: str, build: Build) -> Build:
         return partial(Attention, n_heads=HEADS, position=build)
     if kind == "position":
         return lambda place: Decoder(place, position=build, **_layers(lambda inner: _block(inner)))
+    if kind == "router":
+        return partial(find("mixture_of_experts", "feed_forward"), n_experts=EXPERTS, expert=_expert, router=build)
     if kind == "norm":
         return lambda place: _block(place, norm=build)
     return build
@@ -44,9 +48,15 @@ def model(kind: str, build: Build) -> LanguageModel:
         outer[kind] = build
     elif kind in ("attention_op", "position"):
         block = partial(_block, mixer=host(kind, build))
+    elif kind == "router":
+        block = partial(_block, feed_forward=host(kind, build))
     backbone = partial(Decoder, **_layers(block), **outer)
     size = {"d_model": D_MODEL, "vocab_size": VOCABULARY, "max_length": MAX_LENGTH, "tied_embedding": False}
     return LanguageModel(**{"backbone": backbone, **size, **given})
+
+
+def _expert(place: LayerContext) -> MLP:
+    return MLP(place, width=D_MODEL)
 
 
 def _layers(block: Build) -> dict[str, Any]:

@@ -22,7 +22,7 @@ SEARCH_SECONDS = 2.0
 #: Kinds that map (B, T, D) along a sequence.
 SEQUENCE_KINDS = ("mixer", "feed_forward", "block", "backbone")
 #: Kinds that are tested in the smallest part that calls them.
-HOSTED_KINDS = ("attention_op", "position", "norm")
+HOSTED_KINDS = ("attention_op", "position", "norm", "router")
 #: Kinds that are modules.
 PART_KINDS = (*SEQUENCE_KINDS, *HOSTED_KINDS, "head")
 
@@ -87,7 +87,7 @@ def sequence_law(
 
     `hosted`: also of what stands inside one, such as a norm, tested in its place.
     """
-    kinds = (*SEQUENCE_KINDS, *HOSTED_KINDS) if hosted else SEQUENCE_KINDS
+    kinds = (*SEQUENCE_KINDS, *HOSTED_KINDS) if hosted else (*SEQUENCE_KINDS, "router")
 
     def wrap(test: C) -> C:
         @law(number, name, *kinds, slow=slow, claims=claims)

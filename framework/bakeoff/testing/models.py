@@ -76,7 +76,7 @@ def _leak_of(subject: Subject, chunks: bool = True) -> str | None:
     cases = [(T, t) for T in lengths for t in sorted({1, T - 3, T - 1}) if 0 < t < T]
     for mode in MODES:
         with subject.mode(mode):
-            found = first_slip(partial(leak, subject), cases) if subject.causal(mode) else None
+            found = first_slip(partial(leak, subject), cases) if subject.claimed("causal", mode) else None
             if found is not None:
                 return f"{mode}: {found}"
     return None

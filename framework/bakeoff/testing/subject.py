@@ -36,10 +36,14 @@ _LONGEST = 128
 
 
 class _Quiet(TorchFunctionMode):
-    """Dropout that drops nothing."""
+    """Dropout that drops nothing, Gaussian noise of zeros and uniform noise of halves."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
+        if function is torch.randn_like:
+            return torch.zeros_like(*args, **kwargs)
+        if function is torch.rand_like:
+            return torch.full_like(*args, fill_value=0.5, **kwargs)
         if function in (torch.dropout, nn.functional.dropout):
             return args[0] if args else kwargs["input"]
         if function is nn.functional.scaled_dot_product_attention:
@@ -115,7 +119,7 @@ class Subject:
 
     @contextmanager
     def mode(self, mode: str, *, quiet: bool = False) -> Iterator[None]:
-        """Training or evaluation; `quiet` takes dropout away, for calls of different shapes."""
+        """Training or evaluation; `quiet` takes dropout and noise away, for calls of different shapes."""
         self.root.train(mode == "training")
         try:
             with _Quiet() if quiet and self._noisy() else nullcontext():
@@ -135,10 +139,18 @@ class Subject:
         """The inputs that a law tries in a mode."""
         return islice(cases, 1) if self.brief and mode == "training" else cases
 
-    def causal(self, mode: str) -> bool:
-        """What the class claims for this mode."""
-        training = self.claims.causal_in_training
-        return training if mode == "training" and training is not None else self.claims.causal
+    def claimed(self, capability: str, mode: str) -> bool:
+        """Whether the class claims a capability for this mode."""
+        return getattr(self.claims.training if mode == "training" else self.claims, capability)
+
+    def modes_claiming(self, capability: str) -> list[str]:
+        """The modes for which the class claims a capability."""
+        return [mode for mode in MODES if self.claimed(capability, mode)]
+
+    @property
+    def now(self) -> str:
+        """The mode that the part is in."""
+        return MODES[self.module.training]
 
     def batch(self, B: int, T: int, **places: Tensor | None) -> Batch:
         """Random inputs (B, T, D), the same for the same shape."""

@@ -29,7 +29,13 @@ class GatedMLP(FeedForward):
 
     reference = Reference("Shazeer", 2020, "GLU Variants Improve Transformer", "https://arxiv.org/abs/2002.05202")
     capabilities = Capabilities(
-        documents=True, padding=True, state=True, constant_state=True, bidirectional=True, compile=True
+        documents=True,
+        padding=True,
+        state=True,
+        constant_state=True,
+        bidirectional=True,
+        compile=True,
+        token_local=True,
     )
 
     def __init__(

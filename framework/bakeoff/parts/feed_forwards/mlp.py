@@ -21,7 +21,13 @@ class MLP(FeedForward):
 
     reference = Reference("Vaswani et al.", 2017, "Attention Is All You Need", "https://arxiv.org/abs/1706.03762")
     capabilities = Capabilities(
-        documents=True, padding=True, state=True, constant_state=True, bidirectional=True, compile=True
+        documents=True,
+        padding=True,
+        state=True,
+        constant_state=True,
+        bidirectional=True,
+        compile=True,
+        token_local=True,
     )
 
     def __init__(

@@ -23,7 +23,7 @@ def causality(subject: Subject) -> None:
     shows = partial(leak, subject)
     for mode in MODES:
         with subject.mode(mode):
-            if subject.causal(mode):
+            if subject.claimed("causal", mode):
                 hold(mode, shows, probes(subject, mode), ((T, t) for T in range(2, 40) for t in range(1, T)))
             elif first_slip(shows, probes(subject, mode)) is None:
                 raise Broken(f"{mode}: disclaims `causal`, but no output depends on a later token: claim it")

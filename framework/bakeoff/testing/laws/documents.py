@@ -10,14 +10,14 @@ from torch import Tensor
 
 from bakeoff.testing.batch import Batch
 from bakeoff.testing.law import hold, sequence_law
-from bakeoff.testing.subject import MODES, Subject
+from bakeoff.testing.subject import Subject
 
 
 @sequence_law(3, "documents", claims=("documents",))
 def documents(subject: Subject) -> None:
     """Each of several packed documents equals itself alone; a change in one moves no other."""
     small = [([total - last, last],) for total in range(2, 24) for last in range(1, total)]
-    for mode in MODES:
+    for mode in subject.modes_claiming("documents"):
         with subject.mode(mode, quiet=True):
             hold(mode, partial(leak, subject), subject.tried(packings(subject), mode), small)
 
@@ -76,7 +76,7 @@ def _alone(subject: Subject, batch: Batch, together: Tensor) -> str | None:
 
 def _split(subject: Subject, batch: Batch, together: Tensor) -> str | None:
     """Calls that end inside documents and where they end, in both layouts of the state."""
-    if not subject.claims.state:
+    if not subject.claimed("state", subject.now):
         return None
     T, first = batch.length, batch.documents[0]  # type: ignore[index]
     splits = [[T // 2, T - T // 2], torch.unique_consecutive(first, return_counts=True)[1].tolist()]

@@ -22,6 +22,8 @@ def split(subject: Subject) -> None:
     """All tokens at once equal any chunks through the state, down to single tokens; gradients too."""
     small = [(lengths,) for T in range(1, 8) for lengths in compositions(T)]
     for mode, gradients in _LAYOUTS:
+        if not subject.claimed("state", mode):
+            continue
         told = f"{mode}, {'gradients on' if gradients else 'no_grad'}"
         with subject.mode(mode, quiet=True), nullcontext() if gradients else torch.no_grad():
             hold(told, partial(slip, subject), splits(subject), small)

@@ -1,0 +1,136 @@
+"""Many feed-forwards of one make, their parameters stacked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from bakeoff.interfaces import FeedForward, LayerContext, Part, Sequence
+from bakeoff.parts.linear import Linear
+from bakeoff.parts.products import linear
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from bakeoff_moe.grouped_product import Groups, current_groups, grouped_by, grouped_product, has_kernel
+
+FeedForwardFactory = Callable[[LayerContext], FeedForward]
+
+
+class StackedLinear(nn.Module):
+    """The same linear layer of E experts: weight (E, d_out, d_in), bias (E, d_out).
+
+    Inside `grouped_by`, each row is multiplied by its group's matrix.
+    """
+
+    stacked = 1
+
+    def __init__(self, one: Linear, n: int):
+        super().__init__()
+        self.weight = nn.Parameter(one.weight.new_empty(n, *one.weight.shape))
+        self.bias = None if one.bias is None else nn.Parameter(one.bias.new_empty(n, *one.bias.shape))
+        self.roles = {**one.roles, "bias": "vector"}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., M, d_in) -> (..., M, d_out); of one expert's layer alone the same."""
+        weight, bias, groups = self.weight, self.bias, current_groups()
+        if groups is None:
+            return linear(x, weight, bias)
+        if torch.is_autocast_enabled(x.device.type):
+            kind = torch.get_autocast_dtype(x.device.type)
+            x, weight = x.to(kind), weight.to(kind)
+        y = grouped_product(x.flatten(0, -2), weight, groups)
+        if bias is not None:
+            y = y + _of_rows(bias, groups, len(y)).to(y.dtype)
+        return y.view(*x.shape[:-1], -1)
+
+
+class Experts(Part):
+    """E feed-forwards that differ in their values only; tokens come sorted by expert.
+
+    A parameter of one expert stands here under its own name, with a first dimension of E. Where all of them are those
+    of linear layers, the rows of all experts pass each layer together; else one expert is called after the other.
+    """
+
+    stacked = 1
+
+    def __init__(self, context: LayerContext, *, n_experts: int, expert: FeedForwardFactory):
+        super().__init__(context)
+        one = expert(context.child(n_experts=None))
+        if not one.capabilities.token_local:
+            raise ValueError(
+                f"{type(one).__name__} cannot be an expert: experts see single tokens, and its tokens depend on "
+                "others; use a feed-forward that claims `token_local`, such as mlp or gated_mlp"
+            )
+        self.n_experts, self.claims = n_experts, one.capabilities
+        self.size = sum(parameter.numel() for parameter in one.parameters())
+        self.work = one.flops(1, 1)
+        self.roles = one.roles  # type: ignore[misc]
+        self.together = _stack(one, n_experts)
+        self._one = (one,)  # not a child: its parameters are this module's
+        for name, child in one.named_children():
+            self.add_module(name, child)
+        for name, parameter in one.named_parameters(recurse=False):
+            self.register_parameter(name, parameter)
+
+    def train(self, mode: bool = True) -> Experts:
+        """Training or evaluation mode, of the experts too."""
+        self._one[0].train(mode)
+        return super().train(mode)
+
+    def reset_parameters(self) -> None:
+        """As the feed-forward fills its own."""
+        one = self._one[0]
+        for name, parameter in self.named_parameters(recurse=False):
+            one._parameters[name] = parameter
+        one.reset_parameters()
+
+    def counted(self, x: Tensor) -> bool:
+        """Whether rows must be counted on the host: all but those that one kernel takes."""
+        if not self.together:
+            return True
+        kind = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
+        return not all(has_kernel(x, p, kind) for p in self.parameters() if p.ndim == 3)
+
+    def forward(self, rows: Tensor, groups: Groups, sequence: Sequence) -> Tensor:
+        """(M, D) sorted by expert -> (M, D)."""
+        if self.together:
+            with grouped_by(groups):
+                return self._one[0](rows[None], sequence).y[0]
+        assert groups.counts is not None
+        values = (stack.unbind() for stack in self.parameters())
+        names = [name for name, _ in self.named_parameters()]
+        each = [dict(zip(names, own, strict=True)) for own in zip(*values, strict=True)]
+        *pieces, rest = rows.split([*groups.counts, len(rows) - sum(groups.counts)])
+        ys = [self._call(own, piece, sequence) for own, piece in zip(each, pieces, strict=True)]
+        return torch.cat([*ys, torch.zeros_like(rest)])
+
+    def alone(self, e: int, rows: Tensor, sequence: Sequence) -> Tensor:
+        """(M, D) -> (M, D), all rows by expert e, by its own matrices."""
+        return self._call({name: stack[e] for name, stack in self.named_parameters()}, rows, sequence)
+
+    def _call(self, parameters: dict[str, Tensor], rows: Tensor, sequence: Sequence) -> Tensor:
+        return functional_call(self._one[0], parameters, (rows[None], sequence)).y[0]
+
+
+def _stack(module: nn.Module, n: int) -> bool:
+    """Give every parameter inside a first dimension of `n`; whether all of them are those of linear layers."""
+    together = True
+    for owner in list(module.modules()):
+        for name, child in owner.named_children():
+            if type(child) is Linear:
+                setattr(owner, name, StackedLinear(child, n))
+        if isinstance(owner, (StackedLinear, Linear)):
+            continue
+        for name, parameter in list(owner.named_parameters(recurse=False)):
+            together = False
+            owner.stacked = 1  # type: ignore[assignment]
+            owner.register_parameter(name, nn.Parameter(parameter.new_empty(n, *parameter.shape)))
+    return together
+
+
+def _of_rows(bias: Tensor, groups: Groups, rows: int) -> Tensor:
+    """(E, F) -> (M, F): each row's bias; zeros for rows of no group."""
+    places = torch.arange(rows, device=bias.device)
+    owners = torch.searchsorted(groups.ends, places, right=True, out_int32=False)
+    padded = torch.cat([bias, bias.new_zeros(1, bias.shape[1])])
+    return padded.index_select(0, owners)

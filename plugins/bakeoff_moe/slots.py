@@ -1,0 +1,19 @@
+"""Soft routing: experts read mixtures of tokens."""
+
+from __future__ import annotations
+
+import torch
+from bakeoff.interfaces import Sequence, Slots
+from torch import Tensor
+
+from bakeoff_moe.experts import Experts
+from bakeoff_moe.grouped_product import Groups
+
+
+def soft_mixture(x: Tensor, slots: Slots, experts: Experts, sequence: Sequence) -> Tensor:
+    """(B, T, D) -> (B, T, D): `y = C E(D x)`, every expert on its own slots."""
+    B, E, S, _ = slots.dispatch.shape
+    inputs = torch.einsum("best,btd->ebsd", slots.dispatch.to(x.dtype), x)
+    ends = torch.arange(1, E + 1, device=x.device, dtype=torch.int32) * (B * S)
+    outputs = experts(inputs.flatten(0, 2), Groups(ends, [B * S] * E), sequence)
+    return torch.einsum("btes,ebsd->btd", slots.combine.to(x.dtype), outputs.view(E, B, S, -1))
