@@ -32,7 +32,9 @@ class StackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., M, d_in) -> (..., M, d_out); of one expert's layer alone the same."""
-        weight, bias, groups = self.weight, self.bias, current_groups()
+        groups = current_groups()
+        weight: Tensor = self.weight
+        bias: Tensor | None = self.bias
         if groups is None:
             return linear(x, weight, bias)
         if torch.is_autocast_enabled(x.device.type):

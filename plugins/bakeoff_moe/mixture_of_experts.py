@@ -163,7 +163,8 @@ class MixtureOfExperts(FeedForward):
 
     def finish_aux(self, sums: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The balances' losses; load, entropy and what was dropped; what the router tells."""
-        losses, statistics = {}, finished(sums)
+        losses: dict[str, Tensor] = {}
+        statistics = finished(sums)
         for balance in self.balance:
             own = _under(balance.name, sums)
             losses |= {balance.name: balance.loss(own)} if own else {}

@@ -50,7 +50,7 @@ class TopK(ScoredRouter):
         check_k(k, self.n_experts)
         if k == 1 and (renormalise or softmax == "after"):
             raise ValueError(
-                f"k is 1, renormalise {str(renormalise).lower()}, softmax {softmax}: the weight of one expert would be 1 "
+                f"k is 1, renormalise {str(renormalise).lower()}, softmax {softmax}: one expert's weight would be 1 "
                 "whatever its score, and the router learn nothing; set renormalise: false and softmax: before"
             )
         self.k, self.softmax, self.renormalise, self.scale = k, softmax, renormalise, scale

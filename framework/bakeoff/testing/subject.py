@@ -43,7 +43,7 @@ class _Quiet(TorchFunctionMode):
         if function is torch.randn_like:
             return torch.zeros_like(*args, **kwargs)
         if function is torch.rand_like:
-            return torch.full_like(*args, fill_value=0.5, **kwargs)
+            return torch.zeros_like(*args, **kwargs) + 0.5
         if function in (torch.dropout, nn.functional.dropout):
             return args[0] if args else kwargs["input"]
         if function is nn.functional.scaled_dot_product_attention:
