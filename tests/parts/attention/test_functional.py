@@ -122,8 +122,41 @@ def test_a_row_without_keys_is_zero_and_spoils_no_gradient(name, dtype):
 def test_log_sum_exp_is_that_of_the_logits_and_the_sink():
     q = torch.zeros(1, 1, 2, 4)
     k = v = torch.zeros(1, 3, 2, 4)
-    _, total = attend(q, k, v, Visible(None), Scoring(sinks=torch.tensor([0.0, math.log(2.0)])))
+    _, total = attend_explicitly(q, k, v, Visible(None), Scoring(sinks=torch.tensor([0.0, math.log(2.0)])))
     torch.testing.assert_close(total[0, :, 0].exp(), torch.tensor([4.0, 5.0]))
+
+
+@pytest.mark.parametrize("T", [1, 6])
+@pytest.mark.parametrize("seen", [Visible(None), Visible(torch.rand(2, 1, 1, 6) < 0.7)], ids=["all", "masked"])
+def test_sinks_of_few_queries_are_their_definition(T, seen):
+    q, k, v = some(T=T, S=6)
+    scoring = Scoring(sinks=torch.randn(4, dtype=torch.float64, requires_grad=True))
+    mask = torch.ones(2, T, 6, dtype=torch.bool) if seen.mask is None else seen.mask[:, 0].expand(2, T, 6)
+    expected = attend_naively(q, k, v, mask, scoring)
+    same(attend(q, k, v, seen, scoring)[0], expected, leaves((q, k, v), scoring))
+
+
+def test_sinks_take_a_gradient_of_any_layout():
+    q, k, v = some()
+    sinks = torch.randn(4, dtype=torch.float64, requires_grad=True)
+    causal = Visible(None, causal=True)
+    ours, theirs = (form(q, k, v, causal, Scoring(sinks=sinks))[0] for form in (attend, attend_explicitly))
+    layouts = {"expanded": torch.ones(()).expand_as(ours), "turned": torch.randn(8, 4, 11, 2).permute(3, 2, 1, 0)}
+    for name, grad in layouts.items():
+        inputs = (q, k, v, sinks)
+        for a, b in zip(*(torch.autograd.grad(y, inputs, grad.double(), True) for y in (ours, theirs)), strict=True):
+            torch.testing.assert_close(a, b, atol=1e-11, rtol=1e-9, msg=name)
+
+
+def test_sinks_far_from_the_logits_are_finite():
+    q, k, v = (x.detach().float().requires_grad_() for x in some())
+    sinks = torch.tensor([-1e4, 1e4, 0.0, -0.0], requires_grad=True)
+    out, _ = attend(q, k, v, Visible(None, causal=True), Scoring(sinks=sinks))
+    without, _ = attend(q, k, v, Visible(None, causal=True), Scoring())
+    torch.testing.assert_close(out[:, :, 0], without[:, :, 0])
+    assert not out[:, :, 1].any()
+    for slope in torch.autograd.grad(out.sum(), (q, k, v, sinks)):
+        assert slope.isfinite().all()
 
 
 def test_a_soft_cap_bounds_logits_and_leaves_small_ones():

@@ -257,7 +257,7 @@ def test_states_do_not_remember_other_calls(attention):
 
 
 @pytest.mark.parametrize(
-    "arguments", [{}, {"window": 4}, {"soft_cap": 20.0, "sinks": True}, {"qk_norm": "head"}], ids=str
+    "arguments", [{}, {"window": 4}, {"sinks": True}, {"soft_cap": 20.0, "sinks": True}, {"qk_norm": "head"}], ids=str
 )
 def test_bfloat16_autocast_runs_and_stays_near(attention, arguments):
     mixer = attention.build(position=RoPE, n_kv_heads=2, dtype=torch.float32, **arguments)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bakeoff.parts.attention.sinks import attend_with_sinks, fuses_sinks
+
 
 class Scoring(NamedTuple):
     """How a query scores a key: `cap(scale * q . k) + bias`, in a softmax that `sinks` take part in.
@@ -44,9 +46,11 @@ class Visible(NamedTuple):
 def attend(q: Tensor, k: Tensor, v: Tensor, seen: Visible, scoring: Scoring) -> tuple[Tensor, Tensor | None]:
     """`(out, log-sum-exp)`, (B, T, H, N) and (B, H, T) or None; query head h reads key head h // (H / K).
 
-    The fused kernel where it can express the request; a soft cap or sinks take explicit products and give the
-    log-sum-exp too. A bias keeps logits in float32 whatever the type of `q`.
+    The fused kernel where it can express the request; a soft cap takes explicit products, as sinks do beside a bias or
+    off the CPU, and gives the log-sum-exp too. A bias keeps logits in float32 whatever the type of `q`.
     """
+    if scoring.sinks is not None and scoring.soft_cap is None and scoring.bias is None and fuses_sinks(q, k, v):
+        return attend_with_sinks(q, k, v, scoring.sinks, seen.mask, seen.causal, scoring.scale), None
     if scoring.soft_cap is not None or scoring.sinks is not None:
         return attend_explicitly(q, k, v, seen, scoring)
     if scoring.bias is not None:

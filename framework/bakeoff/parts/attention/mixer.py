@@ -98,12 +98,13 @@ class Attention(SequenceMixer):
 
     @classmethod
     def examples(cls) -> list[dict[str, Any]]:
-        """Grouped heads with all positions' kinds, windows masked and banded, and every option once."""
+        """Grouped heads with all positions' kinds, windows masked and banded, every option once, and sinks alone."""
         options = {"qk_norm": "head", "soft_cap": 5.0, "output_gate": True, "sinks": True, "bias": True}
         return [
             {"n_heads": 4, "n_kv_heads": 2, "position": {"use": "rope"}},
             {"n_heads": 4, "n_kv_heads": 1, "window": 4, "position": {"use": "alibi"}, "op": {"use": "banded"}},
             {"n_heads": 2, "head_width": 6, "window": 3, "position": {"use": "t5_position"}, **options},
+            {"n_heads": 4, "n_kv_heads": 2, "window": 5, "sinks": True, "position": {"use": "rope"}},
         ]
 
     def reset_parameters(self) -> None:

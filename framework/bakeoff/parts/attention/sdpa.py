@@ -15,7 +15,7 @@ from bakeoff.parts.attention.masks import VisibleKeys
 class SDPA(AttentionOp):
     """`torch.nn.functional.scaled_dot_product_attention`; a window is a mask, so it saves memory in decoding only.
 
-    A soft cap or sinks are computed by explicit matrix products instead, in float32 at least.
+    A soft cap is computed by explicit matrix products instead, in float32 at least; so are sinks, but on a CPU.
     """
 
     reference = Reference(
