@@ -41,6 +41,7 @@ class Check(Command):
         else:
             one = recipe(arguments.recipe, arguments.overrides).check()
             recipes = {one.name: one}
+        hashes = {name: each.hash() for name, each in recipes.items()}
         import torch
 
         torch.set_num_threads(1)  # the layers under test are small, and memory is planned beside them
@@ -48,7 +49,7 @@ class Check(Command):
         planned = _beside([partial(memory, each) for each in recipes.values()])
         known: dict[Any, Any] = {}
         for name, each in recipes.items():
-            print(f"{name}  {each.hash()}", flush=True)
+            print(f"{name}  {hashes[name]}", flush=True)
             print(f"  schema        ok: {', '.join(each.components())}")
             print("  capabilities  ok")
             print(f"  laws          {laws(name, models[name], known)}")

@@ -1,4 +1,4 @@
-"""`bakeoff convert SOURCE --folder F`: published weights <-> a run."""
+"""`bakeoff convert SOURCE --folder F`: published weights <-> a run, and a run -> a run of another shape."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from bakeoff.interfaces.command import Command
 
 
 class Convert(Command):
-    """Read published weights into a run (with --recipe), or write a run's weights under the published names."""
+    """Make a run of published weights or of another run (with --recipe), or write a run's under the published names."""
 
-    help = "published weights into a run, or a run's weights into the published layout"
+    help = "published weights, or a run, into a run; or a run's weights into the published layout"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         """Where from, where to, and for published weights by which recipe."""
-        parser.add_argument("source", help="a safetensors file or a folder of them (with --recipe), or a run")
+        parser.add_argument("source", help="a safetensors file or a folder of them (with --recipe), or a run's folder")
         parser.add_argument("overrides", nargs="*", metavar="PATH=VALUE", help="values of the recipe set by path")
         parser.add_argument("--folder", type=Path, required=True, help="the run, or the weights, that are made")
-        parser.add_argument("--recipe", help="of published weights: a recipe with a converter")
+        parser.add_argument("--recipe", help="of the run that is made: a recipe with a converter")
         parser.add_argument("--trust", action="store_true", help="run the scripts that the run carries")
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -29,7 +29,7 @@ class Convert(Command):
 
         if arguments.recipe is not None:
             made = recipe(arguments.recipe, arguments.overrides)
-            print(import_weights(made, arguments.source, arguments.folder).folder)
+            print(import_weights(made, arguments.source, arguments.folder, trust=arguments.trust).folder)
             return 0
         if arguments.overrides:
             raise UserError(f"{arguments.overrides[0]}: a run has its recipe; values are set with --recipe only")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from bakeoff.parts.files import expanded
 from bakeoff.recipe.checker import Checker
 from bakeoff.recipe.plain import shown
 from bakeoff.recipe.reading import join
@@ -30,6 +31,7 @@ DEFAULTS: dict[str, Any] = {
     "compile": False,
     "validation": {"every_steps": None, "tokens": None},
     "checkpoint": {"every_steps": None, "keep": 2},
+    "weights": None,
     "converter": None,
 }
 SEEDS = ("initialisation", "data", "dropout", "sampling")
@@ -165,6 +167,12 @@ def _seed(checker: Checker, value: Any, path: str) -> Any:
     return checker.value(value, int, path)
 
 
+def _weights(checker: Checker, value: Any, path: str) -> Any:
+    """A folder, absolute: a saved recipe stands elsewhere than where it was written."""
+    folder = checker.value(value, str | None, path)
+    return str(expanded(folder).absolute()) if isinstance(folder, str) else folder
+
+
 def _imports(checker: Checker, value: Any, path: str) -> Any:
     return checker.value(value, list[str | dict[str, str]], path)
 
@@ -190,5 +198,6 @@ SECTIONS: dict[str, Callable[[Checker, Any, str], Any]] = {
     "compile": _plain(bool),
     "validation": _counts(every_steps=None, tokens=None),
     "checkpoint": _counts(every_steps=None, keep=2),
+    "weights": _weights,
     "converter": _optional("converter"),
 }

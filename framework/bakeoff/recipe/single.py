@@ -164,8 +164,11 @@ class Recipe:
         return saving.saved(*self._check(fill=True))
 
     def hash(self) -> str:
-        """12 hexadecimal digits of all that decides the run: every value and the content of scripts, not the name."""
-        tree = {key: value for key, value in self.full.items() if key != "name"}
+        """12 hexadecimal digits of all that decides the run, not its name: every value, the content of scripts, and
+        that of the weights that it begins from."""
+        tree = {key: value for key, value in self.full.items() if key not in ("name", "weights")}
+        if self.full["weights"] is not None:
+            tree["weights"] = load("bakeoff.train.weights:source_of")(self).digest
         tree["imports"] = sorted(scripts.script_hash(Path(path)) for path in self.scripts)
         return hashlib.sha256(json.dumps(tree).encode()).hexdigest()[:12]
 

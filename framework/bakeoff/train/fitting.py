@@ -18,21 +18,24 @@ from bakeoff.recipe import Recipe
 from bakeoff.train.assembly import Assembly, TrainingData, assemble, compile_blocks
 from bakeoff.train.checkpoint import Checkpoints
 from bakeoff.train.conductor import Conductor
+from bakeoff.train.continuing import check_recorded
 from bakeoff.train.curve import Curve, read_curve
 from bakeoff.train.failures import Interrupted, NotFinite, is_out_of_memory, out_of_memory
 from bakeoff.train.folder import SHARED_FOLDER, RunFolder, choose_folder
 from bakeoff.train.launch import launched_by_command, train_in_command
+from bakeoff.train.layers import Layers
 from bakeoff.train.loggers import keep_rows, named_loggers
 from bakeoff.train.loop import quiet_lightning
 from bakeoff.train.module import Clock, TrainingModule
 from bakeoff.train.optimizers import check_schedule
 from bakeoff.train.progress import Progress, Scale, count, display_for
-from bakeoff.train.records import check_recorded, identify, record, write_summary
+from bakeoff.train.records import identify, record, write_summary
 from bakeoff.train.run import Run, load_run
 from bakeoff.train.saving import load_checkpoint, save_whole
 from bakeoff.train.stopping import StopRequested, StopSignals
 from bakeoff.train.trainer import build_trainer, ranks_of
 from bakeoff.train.validation import Validation
+from bakeoff.train.weights import begin, source_of
 
 
 def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress = True, resume: bool = True) -> Run:
@@ -58,6 +61,8 @@ def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress 
         if not resume:
             raise UserError(f"{place.path} holds a run already; give another folder, or let it continue")
         check_recorded(place, recipe)
+    else:
+        source_of(recipe)
     if place.summary.exists():
         return load_run(place.path, trust=True)
     identity = identify(place)
@@ -97,12 +102,15 @@ def _train(recipe: Recipe, place: RunFolder, trainer: pl.Trainer, progress: Prog
     if main:
         place.make()
     start = checkpoints.newest(display.say)
-    clock, signals, curve = Clock(start[0] if start else 0), StopSignals(), Curve(place.curve)
+    source = None if start else begin(assembly)
+    clock, signals = Clock(start[0] if start else 0), StopSignals()
+    curve, layers = Curve(place.curve), Layers(place.layers)
     if main:
-        record(place, assembly, trainer, clock.step, identity)
+        record(place, assembly, trainer, clock.step, identity, source.described() if source else None)
         keep_rows(trainer.loggers, clock.step)
         if not start:
             curve.start()
+            layers.start()
         if progress is True:
             display.say(_greeting(place, assembly, trainer.max_steps, clock.step))
             chosen = choices(assembly.model, trainer.strategy.root_device)
@@ -116,6 +124,7 @@ def _train(recipe: Recipe, place: RunFolder, trainer: pl.Trainer, progress: Prog
             assembly.data, every=wanted["every_steps"], tokens=wanted["tokens"], stateful=recipe.stateful
         ),
         curve=curve if main else None,
+        layers=layers if main else None,
         checkpoints=checkpoints,
         display=display,
         signals=signals,
@@ -176,7 +185,9 @@ def _greeting(place: RunFolder, assembly: Assembly, total: int, step: int) -> st
     data, parameters = assembly.data, sum(p.numel() for p in assembly.model.parameters())
     verb = f"continuing after step {step} of" if step else "training in"
     size = f"{count(parameters)} parameters, {total} steps of {count(data.batch_tokens)} tokens"
-    return f"{verb} {place.path}: {size}"
+    weights = assembly.recipe.tree["weights"]
+    begun = f", from the weights of {weights}" if weights and not step else ""
+    return f"{verb} {place.path}: {size}{begun}"
 
 
 def _scale(assembly: Assembly, trainer: pl.Trainer, progress: Progress) -> Scale:

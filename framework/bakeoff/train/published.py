@@ -1,4 +1,4 @@
-"""Weights in a published layout: read into a run of ours, and written from one."""
+"""Weights that a converter makes into a run of ours: published ones, which are written again too, and another run's."""
 
 from __future__ import annotations
 
@@ -9,22 +9,28 @@ from bakeoff.errors import UserError
 from bakeoff.interfaces.converter import Converter
 from bakeoff.parts.files import file_hash, replacing, sync_folder, write_sealed, writing
 from bakeoff.recipe import Recipe
+from bakeoff.recipe.demands import outlined, vocabulary
 from bakeoff.train.folder import RunFolder
-from bakeoff.train.records import meta_of, recorded, write_recipe, write_summary
-from bakeoff.train.run import Run
+from bakeoff.train.records import identify, meta_of, recorded, write_recipe, write_summary
+from bakeoff.train.run import Run, load_run
 from bakeoff.train.saving import save_whole
+from bakeoff.train.weights import Source
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from bakeoff.data import Data
+    from bakeoff.model import LanguageModel
+
 FILE = "model.safetensors"
 
 
-def import_weights(recipe: Recipe, source: Path | str, folder: Path | str) -> Run:
-    """A run in `folder` that holds published weights: `source` is a safetensors file, or a folder of them.
+def import_weights(recipe: Recipe, source: Path | str, folder: Path | str, *, trust: bool = False) -> Run:
+    """A run in `folder` whose weights the recipe's `converter` makes of others.
 
-    The recipe says the model, and by its `converter` which weight is which. Its tokenizer must be one that is not
-    trained here, such as `pretrained_tokenizer` with the file that was published beside the weights.
+    `source` is a safetensors file, or a folder of them, that somebody published; or, for a converter `of_runs`, the
+    folder of a finished run, which opens as in `load_run`. The recipe says the model. Its tokenizer is that of the run,
+    or one that is not trained here, such as `pretrained_tokenizer` with the file that was published beside the weights.
 
     Raises `UserError` for weights that are missing, left over, of another shape or not finite, and a folder in use.
     """
@@ -32,7 +38,29 @@ def import_weights(recipe: Recipe, source: Path | str, folder: Path | str) -> Ru
     converter, place = _converter(recipe), RunFolder(Path(folder))
     if place.holds_work() or place.weights.exists():
         raise UserError(f"{place.path} holds a run already; give another folder")
+    outlined(recipe, vocabulary(recipe))
     data = recipe.build("data")
+    if converter.of_runs:
+        model, origin = _from_run(recipe, converter, data, Path(source), trust)
+    else:
+        model, origin = _from_published(recipe, converter, data, Path(source))
+    broken = [name for name, tensor in model.state_dict().items() if not tensor.isfinite().all()]
+    if broken:
+        raise UserError(f"{source}: values of {broken[0]} are not finite")
+    write_recipe(place, recipe)
+    data.tokenizer.save(place.tokenizer)
+    meta = meta_of(recipe, data, max_length=model.context.max_length, fingerprint=None)
+    write_sealed(place.meta, {"id": identify(place), **meta, **origin, "files": recorded(place)})
+    save_whole(model.state_dict(), place.weights)
+    metrics = {"parameters": sum(parameter.numel() for parameter in model.parameters())}
+    write_summary(place, metrics)
+    return Run(place.path, recipe, model, data.tokenizer, metrics)
+
+
+def _from_published(
+    recipe: Recipe, converter: Converter, data: Data, source: Path
+) -> tuple[LanguageModel, dict[str, Any]]:
+    """The model of published weights, and what `meta.json` says of them."""
     if data.tokenizer.learns:
         name = recipe.tree["data"]["tokenizer"]["use"]
         raise UserError(
@@ -40,20 +68,23 @@ def import_weights(recipe: Recipe, source: Path | str, folder: Path | str) -> Ru
             "with; use {use: pretrained_tokenizer, path: FILE} with the tokenizer.json that belongs to them"
         )
     model = recipe.build("model", vocab_size=data.vocab_size)
-    files = _files(Path(source))
+    files = _files(source)
     model.load_state_dict(converter.to_ours(_read(files), model))
-    broken = [name for name, tensor in model.state_dict().items() if not tensor.isfinite().all()]
-    if broken:
-        raise UserError(f"{source}: values of {broken[0]} are not finite")
-    write_recipe(place, recipe)
-    data.tokenizer.save(place.tokenizer)
-    meta = meta_of(recipe, data, max_length=model.context.max_length, fingerprint=None)
-    imported = {path.name: file_hash(path) for path in files}
-    write_sealed(place.meta, meta | {"imported": imported, "files": recorded(place)})
-    save_whole(model.state_dict(), place.weights)
-    metrics = {"parameters": sum(parameter.numel() for parameter in model.parameters())}
-    write_summary(place, metrics)
-    return Run(place.path, recipe, model, data.tokenizer, metrics)
+    return model, {"imported": {path.name: file_hash(path) for path in files}}
+
+
+def _from_run(
+    recipe: Recipe, converter: Converter, data: Data, source: Path, trust: bool
+) -> tuple[LanguageModel, dict[str, Any]]:
+    """The model that a run's weights are made into, and what `meta.json` says of the run; `data` gets its tokenizer."""
+    given = Source(source)
+    given.check_tokenizer(recipe, data.tokenizer, trained=False)
+    run = load_run(source, trust=trust)
+    data.tokenizer = run.tokenizer
+    seed = recipe.seed_of("initialisation")
+    model = recipe.build("model", vocab_size=data.vocab_size).initialise(seed)
+    model.load_state_dict(converter.from_run(run.model, model, seed))
+    return model, {"converted": given.described()}
 
 
 def export_weights(run: Run, folder: Path | str) -> Path:

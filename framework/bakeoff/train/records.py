@@ -14,11 +14,10 @@ from bakeoff.errors import RecipeError, UserError
 from bakeoff.parts.files import file_hash, read_sealed, write_sealed, write_whole
 from bakeoff.parts.kernels import choices
 from bakeoff.recipe import Recipe
-from bakeoff.recipe.reading import as_yaml, parse_value, read
+from bakeoff.recipe.reading import read
 from bakeoff.recipe.schema import SEEDS
 from bakeoff.train.folder import RunFolder, write_yaml
 from bakeoff.train.provenance import code_of, command, git_commit, machine, owners
-from bakeoff.train.resume import check_same_run
 
 if TYPE_CHECKING:
     import lightning.pytorch as pl
@@ -33,15 +32,25 @@ def identify(place: RunFolder) -> str:
     return known or secrets.token_hex(8)
 
 
-def record(place: RunFolder, assembly: Assembly, trainer: pl.Trainer, step: int, identity: str) -> None:
-    """Write recipe, tokenizer and `meta.json` where the run begins; note each start of a process in `meta.json`."""
+def record(
+    place: RunFolder,
+    assembly: Assembly,
+    trainer: pl.Trainer,
+    step: int,
+    identity: str,
+    weights: Mapping[str, Any] | None = None,
+) -> None:
+    """Write recipe, tokenizer and `meta.json` where the run begins; note each start of a process in `meta.json`.
+
+    `weights` describes those that the run begins from, where they are not drawn.
+    """
     recipe = assembly.recipe
     if step == 0:
         write_recipe(place, recipe)
         assembly.data.tokenizer.save(place.tokenizer)
         data, length = assembly.data, assembly.model.context.max_length
         described = meta_of(recipe, data, max_length=length, fingerprint=data.fingerprint)
-        write_sealed(place.meta, {"id": identity, **described, "files": recorded(place)})
+        write_sealed(place.meta, {"id": identity, **described, "weights": weights, "files": recorded(place)})
     meta = read_sealed(place.meta)
     meta["starts"].append(
         {
@@ -86,14 +95,8 @@ def write_recipe(place: RunFolder, recipe: Recipe) -> None:
 
 def write_summary(place: RunFolder, metrics: Mapping[str, Any]) -> None:
     """Write `summary.json`, whose presence says that the run is finished, with the hashes of what it came to."""
-    held = [path for path in (place.weights, place.curve) if path.exists()]
+    held = [path for path in (place.weights, place.curve, place.layers) if path.exists()]
     write_sealed(place.summary, {**metrics, "files": {path.name: file_hash(path) for path in held}})
-
-
-def check_recorded(place: RunFolder, recipe: Recipe) -> None:
-    """Raise `UserError` if the folder's run is of another recipe, or its files are not those that it began with."""
-    check_same_run(_comparable(read_recipe(place)), _comparable(recipe.saved()), place.path)
-    check_files(place, read_sealed(place.meta)["files"], recorded(place))
 
 
 def read_recipe(place: RunFolder) -> dict[str, Any]:
@@ -107,13 +110,6 @@ def read_recipe(place: RunFolder) -> dict[str, Any]:
     if not isinstance(values.get("model"), dict):
         raise UserError(f"{place.recipe} is damaged: it has no section model")
     return values
-
-
-def _comparable(saved: dict[str, Any]) -> dict[str, Any]:
-    plain = parse_value(as_yaml(saved), "recipe")
-    plain.pop("versions", None)
-    plain["imports"] = sorted(script["sha256"] for script in plain.get("imports") or [])
-    return plain
 
 
 def meta_of(recipe: Recipe, data: Data, *, max_length: int, fingerprint: str | None) -> dict[str, Any]:
