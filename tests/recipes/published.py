@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import transformers
+from transformers.core_model_loading import revert_weight_conversion
 
 MODELS = Path(__file__).parents[2] / "recipes" / "models"
 #: Common to all small models: vocabulary, width, depth; short windows that a sequence outgrows.
@@ -23,14 +24,14 @@ class Family:
     published: dict[str, Any]
     small: dict[str, Any]
     changes: dict[str, Any] = field(default_factory=dict)
-    in_files: tuple[str, str] | None = None
+    in_files: Callable[[Any, dict[str, Any]], dict[str, Any]] = revert_weight_conversion
+    """Makes of a model's weights those of published files, whose names and layouts its class has changed."""
     noise: float = 1.5
     """Deviation of random weights, times the square root of their inputs; less where rounding would grow with depth."""
 
-    def names(self, weights: Mapping[str, Any]) -> dict[str, Any]:
-        """Names as in published files; `transformers` has renamed some in its classes."""
-        held, named = self.in_files or ("", "")
-        return {name.replace(held, named) if held else name: tensor for name, tensor in weights.items()}
+    def names(self, model: Any, weights: Mapping[str, Any]) -> dict[str, Any]:
+        """A model's weights, or what stands in their place, as in published files."""
+        return self.in_files(model, dict(weights))
 
     def model(self, size: dict[str, Any], **further: Any) -> Any:
         """The model of `transformers`, with random weights."""
@@ -44,6 +45,23 @@ def _implementation(config: Any) -> str | None:
 
 def _rope(base: float | None, **more: Any) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": "default", "rope_theta": base, **more}}
+
+
+def _gpt_neox_files(model: Any, weights: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace("lm_head", "embed_out"): tensor for name, tensor in weights.items()}
+
+
+def _olmo_hybrid_files(model: Any, weights: dict[str, Any]) -> dict[str, Any]:
+    """Queries, keys and values have a convolution each; `save_pretrained` would cut theirs as if of one width."""
+    keys = model.config.linear_num_key_heads * model.config.linear_key_head_dim
+    values = model.config.linear_num_value_heads * model.config.linear_value_head_dim
+    written: dict[str, Any] = {}
+    for name, tensor in weights.items():
+        before, found, after = name.partition(".conv1d.")
+        pieces = tensor.split([keys, keys, values]) if found else [tensor]
+        named = [f"{before}.{kind}_conv1d.{after}" for kind in "qkv"] if found else [name]
+        written |= dict(zip(named, pieces, strict=True))
+    return written
 
 
 _MIXER, _FEED_FORWARD = "model.blocks.layer.mixer", "model.blocks.layer.feed_forward"
@@ -61,6 +79,8 @@ _LLAMA = {
 _HEADS = {f"{_MIXER}.n_heads": 4}
 _WIDTH = {**_HEADS, f"{_FEED_FORWARD}.width": 48}
 _GROUPS = {**_WIDTH, f"{_MIXER}.n_kv_heads": 2}
+_OF_EXPERTS = {**_HEADS, f"{_FEED_FORWARD}.expert.width": 48, f"{_FEED_FORWARD}.n_experts": 4}
+_OF_MIXTURES = {**_OF_EXPERTS, f"{_MIXER}.n_kv_heads": 2}
 _OF_LLAMA = {**_LLAMA, "num_key_value_heads": 4}
 _OF_GROUPS = {**_LLAMA, "num_key_value_heads": 2}
 
@@ -111,6 +131,10 @@ def _jamba(d: int, layers: int, heads: int, width: int) -> dict[str, Any]:
     return {**shape, **options, "attn_layer_period": 14, "attn_layer_offset": 7}
 
 
+def _mixture(name: str, experts: int, k: int) -> dict[str, Any]:
+    return {name: experts, "num_experts_per_tok": k}
+
+
 #: By name of the recipe; sizes of one family first, the family that they stand for having `small` weights to compare.
 FAMILIES = {
     family.recipe: family
@@ -152,7 +176,7 @@ FAMILIES = {
             {"vocab_size": 50432, "hidden_act": "gelu_fast"},
             {**_LLAMA, "intermediate_size": 4 * D, **_rope(1e4, partial_rotary_factor=0.25)},
             _HEADS,
-            in_files=("lm_head", "embed_out"),
+            in_files=_gpt_neox_files,
         ),
         Family("gptj_6b", transformers.GPTJConfig, {"vocab_size": 50400}, {**_GPT, "rotary_dim": 2}, _HEADS),
         Family(
@@ -313,6 +337,7 @@ FAMILIES = {
                 "model.blocks.delta.mixer.key_width": 6,
                 "model.blocks.delta.mixer.value_width": 12,
             },
+            in_files=_olmo_hybrid_files,
         ),
         Family(
             "jamba_3b",
@@ -325,6 +350,27 @@ FAMILIES = {
                 "model.blocks.attention.mixer.n_heads": 4,
             },
             noise=0.7,
+        ),
+        Family(
+            "mixtral_8x7b",
+            transformers.MixtralConfig,
+            _rope(1e6),
+            {**_OF_GROUPS, **_mixture("num_local_experts", 4, 2)},
+            {**_OF_MIXTURES, f"{_FEED_FORWARD}.router.k": 2},
+        ),
+        Family(
+            "olmoe_1b_7b",
+            transformers.OlmoeConfig,
+            {"intermediate_size": 1024},
+            {**_OF_LLAMA, **_mixture("num_experts", 4, 3)},
+            {**_OF_EXPERTS, f"{_FEED_FORWARD}.router.k": 3},
+        ),
+        Family(
+            "qwen3_30b_a3b",
+            transformers.Qwen3MoeConfig,
+            {"num_hidden_layers": 48, "head_dim": 128, "norm_topk_prob": True, **_rope(1e6)},
+            {**_OF_GROUPS, "head_dim": 12, "moe_intermediate_size": 48, **_mixture("num_experts", 4, 3)},
+            {**_OF_MIXTURES, f"{_FEED_FORWARD}.router.k": 3, f"{_MIXER}.head_width": 12},
         ),
     ]
 }
@@ -342,6 +388,16 @@ SIZES = {
     "mamba2_780m": ("mamba2_130m", _mamba2(1536, 48)),
     "mamba2_1_3b": ("mamba2_130m", _mamba2(2048, 48)),
     "mamba2_2_7b": ("mamba2_130m", _mamba2(2560, 64)),
+    "mixtral_8x22b": (
+        "mixtral_8x7b",
+        {
+            "hidden_size": 6144,
+            "num_hidden_layers": 56,
+            "num_attention_heads": 48,
+            "intermediate_size": 16384,
+            "vocab_size": 32768,
+        },
+    ),
     "mamba_370m": ("mamba_130m", _mamba(1024, 48)),
     "mamba_790m": ("mamba_130m", _mamba(1536, 48)),
     "mamba_1_4b": ("mamba_130m", _mamba(2048, 48)),

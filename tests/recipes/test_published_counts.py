@@ -3,6 +3,7 @@
 import bakeoff
 import pytest
 import torch
+from bakeoff.model.cost import count_parameters
 
 from . import published
 
@@ -59,8 +60,21 @@ COUNTS = {
     "rwkv7_1_5b": 1_527_404_544,
     "rwkv7_2_9b": 2_947_735_040,
     "jamba_3b": 3_029_337_472,
+    "mixtral_8x7b": 46_702_792_704,
+    "mixtral_8x22b": 140_630_071_296,
+    "olmoe_1b_7b": 6_919_161_856,
+    "qwen3_30b_a3b": 30_532_122_624,
     "samba_421m": 421_793_280,
     "samba_1_3b": 1_330_207_488,
+}
+
+
+#: Of these, what one token uses.
+ACTIVE = {
+    "mixtral_8x7b": 12_879_925_248,
+    "mixtral_8x22b": 39_161_468_928,
+    "olmoe_1b_7b": 6_919_161_856 - 16 * 56 * 3 * 2048 * 1024,
+    "qwen3_30b_a3b": 30_532_122_624 - 48 * 120 * 3 * 2048 * 768,
 }
 
 
@@ -76,6 +90,11 @@ def test_published_count(name):
     assert sum(parameter.numel() for parameter in model.parameters()) == COUNTS[name]
 
 
+@pytest.mark.parametrize("name", ACTIVE)
+def test_published_count_of_what_a_token_uses(name):
+    assert count_parameters(meta(name)[1]).active == ACTIVE[name]
+
+
 @pytest.mark.parametrize("name", [*published.FAMILIES, *published.SIZES])
 def test_weights_are_those_of_transformers_name_by_name(name):
     of, size = published.SIZES.get(name, (name, {}))
@@ -83,7 +102,7 @@ def test_weights_are_those_of_transformers_name_by_name(name):
         theirs = published.FAMILIES[of].model(size)
     recipe, model = meta(name)
     converted = recipe.build("converter").to_theirs(model)
-    expected = published.FAMILIES[of].names(theirs.state_dict())
+    expected = published.FAMILIES[of].names(theirs, theirs.state_dict())
     assert {k: v.shape for k, v in converted.items()} == {k: v.shape for k, v in expected.items()}
     assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in theirs.parameters())
 
