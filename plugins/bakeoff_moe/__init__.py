@@ -1,19 +1,33 @@
 """Mixtures of experts: one feed-forward, routers, and losses that balance them."""
 
+from bakeoff_moe.bias_balanced import BiasBalanced
 from bakeoff_moe.device_balance import DeviceBalance
+from bakeoff_moe.expert_load import ExpertLoad
+from bakeoff_moe.group_limited import GroupLimited
+from bakeoff_moe.gshard import GShard
+from bakeoff_moe.importance import Importance
 from bakeoff_moe.load_balance import LoadBalance
 from bakeoff_moe.mixture_of_experts import MixtureOfExperts
+from bakeoff_moe.noisy_top_k import NoisyTopK
 from bakeoff_moe.router_z_loss import RouterZLoss
 from bakeoff_moe.sequence_balance import SequenceBalance
+from bakeoff_moe.switch import Switch
 from bakeoff_moe.top_k import TopK
 
 BAKEOFF_API = 1
 
 __all__ = [
+    "BiasBalanced",
     "DeviceBalance",
+    "ExpertLoad",
+    "GShard",
+    "GroupLimited",
+    "Importance",
     "LoadBalance",
     "MixtureOfExperts",
+    "NoisyTopK",
     "RouterZLoss",
     "SequenceBalance",
+    "Switch",
     "TopK",
 ]
