@@ -22,7 +22,7 @@ class StackedLinear(nn.Module):
     Inside `grouped_by`, each row is multiplied by its group's matrix.
     """
 
-    stacked = 1
+    stacked = True
 
     def __init__(self, one: Linear, n: int):
         super().__init__()
@@ -53,7 +53,7 @@ class Experts(Part):
     of linear layers, the rows of all experts pass each layer together; else one expert is called after the other.
     """
 
-    stacked = 1
+    stacked = True
 
     def __init__(self, context: LayerContext, *, n_experts: int, expert: FeedForwardFactory):
         super().__init__(context)
@@ -125,7 +125,7 @@ def _stack(module: nn.Module, n: int) -> bool:
             continue
         for name, parameter in list(owner.named_parameters(recurse=False)):
             together = False
-            owner.stacked = 1  # type: ignore[assignment]
+            owner.stacked = True  # type: ignore[assignment]
             owner.register_parameter(name, nn.Parameter(parameter.new_empty(n, *parameter.shape)))
     return together
 

@@ -79,6 +79,28 @@ def test_what_a_part_forgets_is_named():
         initialise(nn.ModuleDict({"part": Forgetful(context())}), seed=0)
 
 
+class Stack(nn.Module):
+    """Linear layers of 8 x 4, stacked: `count` of them, from index `first` on."""
+
+    stacked = True
+
+    def __init__(self, count, first=0):
+        super().__init__()
+        self.first, self.roles = first, {"weight": "output"}
+        self.weight = nn.Parameter(torch.empty(count, 8, 4))
+        self.bias = nn.Parameter(torch.empty(count, 8))
+
+
+def test_stacked_things_are_drawn_one_by_one():
+    whole = values(nn.ModuleDict({"x": Stack(512)}))
+    assert whole["x.weight"].std().item() == pytest.approx(1 / 2 / 2, rel=0.02)  # fan-in 4, depth 2
+    assert whole["x.bias"].abs().max() == 0
+    assert len(whole["x.weight"].flatten().unique()) > 16000
+    part = values(nn.ModuleDict({"x": Stack(3, first=5)}))
+    assert torch.equal(part["x.weight"], whole["x.weight"][5:8])
+    assert roles(Stack(2)) == {"weight": "output", "bias": "vector"}
+
+
 def test_roles_of_all_parameters():
     module = nn.ModuleDict({"e": Embedding(4, 8), "o": Linear(8, 8, bias=True, role="output"), "s": Special(context())})
     assert roles(module) == {

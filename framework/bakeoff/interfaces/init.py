@@ -21,6 +21,12 @@ class _Naming:
         self.seed = seed
         self.names = {id(t): name for name, t in module.named_parameters()}
         self.names |= {id(t): name for name, t in module.named_buffers()}
+        self.first = {
+            id(t): getattr(owner, "first", 0)
+            for owner in module.modules()
+            if getattr(owner, "stacked", False)
+            for t in owner.parameters(recurse=False)
+        }
 
 
 _naming: ContextVar[_Naming] = ContextVar("naming")
@@ -63,24 +69,31 @@ def generator(seed: int, name: str) -> torch.Generator:
 
 
 def fill(tensor: Tensor, filler: Filler) -> None:
-    """Draw the whole tensor by (seed, qualified name) and copy it into `tensor`; only inside `initialise`."""
+    """Draw the whole tensor by (seed, qualified name) and copy it into `tensor`; only inside `initialise`.
+
+    Of stacked things, each is drawn alone, by (seed, qualified name, index): it does not depend on how many there are,
+    nor on which of them this process holds.
+    """
     naming = _naming.get()
-    whole = filler(tensor.shape, generator(naming.seed, naming.names[id(tensor)]))
+    name, first = naming.names[id(tensor)], naming.first.get(id(tensor))
     with torch.no_grad():
-        tensor.copy_(whole)
+        drawn = [(tensor, name)] if first is None else [(one, f"{name}.{first + i}") for i, one in enumerate(tensor)]
+        for one, called in drawn:
+            one.copy_(filler(one.shape, generator(naming.seed, called)))
 
 
 def roles(module: nn.Module) -> dict[str, str]:
     """Role of every parameter by qualified name; a shared parameter stands once, under its first name.
 
-    The `stacked` first dimensions of a module's parameters, none by default, count alike things, such as experts.
+    Where a module's attribute `stacked` is true, the first dimension of its own parameters counts alike things, such as
+    experts; it holds those from index `first` on, 0 by default.
     Roles: embedding, input, hidden, output (writes into the residual stream), readout, gate, vector (fewer than two
     dimensions: gains, biases, decay rates). A part names those that its shape does not tell in `roles`.
     """
     found: dict[str, str] = {}
     seen: set[int] = set()
     for prefix, owner in module.named_modules():
-        named, stacked = getattr(owner, "roles", None) or {}, getattr(owner, "stacked", 0)
+        named, stacked = getattr(owner, "roles", None) or {}, getattr(owner, "stacked", False)
         for name, parameter in owner.named_parameters(recurse=False):
             if id(parameter) in seen:
                 continue
@@ -109,8 +122,7 @@ def initialise(module: nn.Module, *, seed: int, depth: int = 1) -> None:
         own = _left_to_parts(module)
         for name, parameter in module.named_parameters():
             if name not in own:
-                stacked = getattr(module.get_submodule(name.rpartition(".")[0]), "stacked", 0)
-                fill(parameter, _scheme(name, kinds[name], parameter.shape[stacked:], depth))
+                fill(parameter, _scheme(name, kinds[name], depth))
         _reset(module)
     finally:
         _naming.reset(token)
@@ -129,11 +141,18 @@ def _left_to_parts(module: nn.Module) -> set[str]:
     }
 
 
-def _scheme(name: str, role: str, shape: torch.Size, depth: int) -> Filler:
-    if len(shape) < 2:
-        return constant(0.0 if name.rpartition(".")[2].endswith("bias") else 1.0)
-    fan_in = math.prod(shape[1:])
-    return normal(fan_in**-0.5 / (math.sqrt(2 * depth) if role == "output" else 1.0))
+def _scheme(name: str, role: str, depth: int) -> Filler:
+    """What fills a parameter, or one of those that it stacks."""
+
+    def draw(shape: torch.Size, generator: torch.Generator) -> Tensor:
+        if len(shape) < 2:
+            filler = constant(0.0 if name.rpartition(".")[2].endswith("bias") else 1.0)
+        else:
+            fan_in = math.prod(shape[1:])
+            filler = normal(fan_in**-0.5 / (math.sqrt(2 * depth) if role == "output" else 1.0))
+        return filler(shape, generator)
+
+    return draw
 
 
 def _reset(module: nn.Module) -> None:
