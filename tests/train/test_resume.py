@@ -281,7 +281,7 @@ def test_a_curve_that_was_cut_in_a_line_keeps_its_whole_rows(tmp_path):
         (2, 2 / 3, None),
         (3, 1.0, 2.5),
     ]
-    Curve(curve.path).resume(*mark)
+    Curve(curve.path).resume(mark)
     assert [row["step"] for row in read_curve(curve.path)] == [1, 2]
 
 

@@ -43,3 +43,8 @@ class Backbone(StatefulPart):
     def layer_losses(self, aux: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Auxiliary losses of the layers, each averaged over the layers that report it."""
         return {}
+
+    def layer_statistics(self, aux: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What the layers tell of a whole optimizer step, from the sums of its `aux`: scalars and vectors, each under
+        the number of its layer and its name there, as in `3.feed_forward.load`. `after_step` is shown them."""
+        return {}

@@ -181,19 +181,31 @@ class Decoder(Backbone):
     def layer_losses(self, aux: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Auxiliary losses, each averaged over the layers that report it."""
         reported: dict[str, list[Tensor]] = {}
-        for i, block in enumerate(self._each()):
-            own = {key.partition(".")[2]: value for key, value in aux.items() if key.startswith(f"{i}.")}
-            if own:
-                for name, loss in block.finish_aux(own)[0].items():
-                    reported.setdefault(name, []).append(loss)
+        for block, own in self._of_blocks(aux).values():
+            for name, loss in block.finish_aux(own)[0].items():
+                reported.setdefault(name, []).append(loss)
         return {name: torch.stack(losses).mean() for name, losses in reported.items()}
 
-    def after_step(self, aux: Mapping[str, Tensor]) -> None:
-        """Show each block the statistics of a whole optimizer step, from the sums of its `aux`."""
-        for i, block in enumerate(self._each()):
-            own = {key.partition(".")[2]: value for key, value in aux.items() if key.startswith(f"{i}.")}
-            if own:
-                block.after_step(block.finish_aux(own)[1])
+    def layer_statistics(self, aux: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What each block makes of its own sums."""
+        return {
+            f"{layer}.{name}": value
+            for layer, (block, own) in self._of_blocks(aux).items()
+            for name, value in block.finish_aux(own)[1].items()
+        }
+
+    def after_step(self, statistics: Mapping[str, Tensor]) -> None:
+        """Show each block its own statistics."""
+        for block, own in self._of_blocks(statistics).values():
+            block.after_step(own)
+
+    def _of_blocks(self, values: Mapping[str, Tensor]) -> dict[str, tuple[Block, dict[str, Tensor]]]:
+        """Layer -> its block and those values that stand under the layer's number."""
+        found: dict[str, tuple[Block, dict[str, Tensor]]] = {}
+        for key, value in values.items():
+            layer, _, name = key.partition(".")
+            found.setdefault(layer, (cast(Block, self.blocks[int(layer)]), {}))[1][name] = value
+        return found
 
     def _each(self) -> list[Block]:
         return cast(list[Block], list(self.blocks))

@@ -12,6 +12,7 @@ from lightning.pytorch.trainer import call
 
 from bakeoff.train.checkpoint import Checkpoints
 from bakeoff.train.curve import Curve, Row
+from bakeoff.train.layers import Layers, Told, plain, rows_of, scalars
 from bakeoff.train.module import TrainingModule
 from bakeoff.train.progress import Display, Scale, Speedometer
 from bakeoff.train.stopping import StopRequested, StopSignals
@@ -27,7 +28,7 @@ class Conductor(pl.Callback):
     Parameters
     ----------
     log_every : optimizer steps between two rows; steps that are validated have one as well.
-    curve : None on ranks other than the first, which keep none.
+    curve, layers : None on ranks other than the first, which keep none.
     """
 
     def __init__(
@@ -37,32 +38,36 @@ class Conductor(pl.Callback):
         log_every: int,
         validation: Validation,
         curve: Curve | None,
+        layers: Layers | None,
         checkpoints: Checkpoints,
         display: Display,
         signals: StopSignals,
     ):
         self.scale, self.log_every = scale, log_every
-        self.validation, self.curve, self.checkpoints = validation, curve, checkpoints
+        self.validation, self.checkpoints = validation, checkpoints
+        self.curve, self.layers = curve, layers
         self.display, self.signals = display, signals
         self.speed = Speedometer(scale, display)
         self.seconds = self.nats = self.tokens = 0.0  # training time; and sums since the last row
         self.row: Row = {}
+        self.told: Told = {}  # by the layers, of the row's step
         self.written = True  # False while the latest row waits for its validation
         self.mark = 0.0
 
     def state_dict(self) -> dict[str, Any]:
         """What a continued run takes over."""
         sums = {"seconds": self.seconds, "nats": self.nats, "tokens": self.tokens}
-        curve = None if self.curve is None else self.curve.mark()
-        return {**sums, "row": self.row, "written": self.written, "curve": curve}
+        marks = {"curve": self.curve and self.curve.mark(), "layers": self.layers and self.layers.mark()}
+        return {**sums, "row": self.row, "told": self.told, "written": self.written, **marks}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take it over; `UserError` if the rows of the curve that belong to it are not those that were written."""
+        """Take it over; `UserError` if the rows that belong to it are not those that were written."""
         held = dict(state_dict)
-        mark = held.pop("curve")
+        marks = held.pop("curve"), held.pop("layers")
         self.__dict__.update(held)
-        if self.curve is not None:
-            self.curve.resume(*mark)
+        if self.curve is not None and self.layers is not None:
+            self.curve.resume(marks[0])
+            self.layers.resume(marks[1])
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         """Listen for signals; make up a validation in which the run was stopped."""
@@ -115,16 +120,19 @@ class Conductor(pl.Callback):
         step = module.clock.step
         if self.row.get("step") != step:
             self.row, self.nats, self.tokens = self._measured(module), 0.0, 0.0
+            self.told = plain(module.told)
         if (validate or self._to_validate(step)) and "nats_per_token" not in self.row:
             self.written = False
             self.row |= self._validate(trainer, module)
-        if self.curve is not None:
+        if self.curve is not None and self.layers is not None:
             self.curve.replace(self.row)
+            self.layers.replace(*rows_of(self.told, step))
         if self.checkpoints.latest == step:  # it knows the curve without this row
             self.checkpoints.latest = None
         self.written = True
         metrics = {name: float(value) for name, value in self.row.items() if value is not None and name != "step"}
         metrics |= {f"term_{name}": mean for name, mean in (module.last.means if module.last else {}).items()}
+        metrics |= scalars(self.told)
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=step)
 
@@ -152,8 +160,9 @@ class Conductor(pl.Callback):
         return dict(measured)
 
     def _save(self, trainer: pl.Trainer, step: int) -> None:
-        if self.curve is not None:
+        if self.curve is not None and self.layers is not None:
             self.curve.sync()
+            self.layers.sync()
         for logger in trainer.loggers:
             logger.save()
         self.checkpoints.save(trainer, step)

@@ -26,6 +26,7 @@ class RunFolder:
         self.recipe = path / "recipe.yaml"
         self.meta = path / "meta.json"
         self.curve = path / "curve.csv"
+        self.layers = path / "layers.csv"
         self.summary = path / "summary.json"
         self.weights = path / "model.pt"
         self.tokenizer = path / "tokenizer"

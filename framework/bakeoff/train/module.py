@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from bakeoff.interfaces.backbone import Backbone
 from bakeoff.interfaces.objective import Objective
 from bakeoff.interfaces.schedule import Schedule
 from bakeoff.model.carrying import Carried, odd_values
@@ -80,6 +81,7 @@ class TrainingModule(LeanModule):
         self.seed, self.clock, self.wants_stop = seed, clock, wants_stop
         self.lanes, self.carried = lanes, None if lanes is None else Carried(model)
         self.last: LastStep | None = None
+        self.told: dict[str, Tensor] = {}  # what the layers tell of the latest step
         self.trained: list[nn.Parameter] = []
 
     def configure_optimizers(self) -> Optimizer:
@@ -196,8 +198,10 @@ class TrainingModule(LeanModule):
             if name.startswith("aux.")
         }
         if aux:
+            backbone = cast(Backbone, self.model.backbone)
             with torch.no_grad():
-                self.model.backbone.after_step(aux)  # type: ignore[operator, union-attr]
+                self.told = backbone.layer_statistics(aux)
+                backbone.after_step(self.told)
         if self.carried is not None:
             self.carried.commit()
         self.clock.step += 1

@@ -21,6 +21,7 @@ from bakeoff.recipe.node import short_name
 from bakeoff.registry import entry, find
 from bakeoff.train.curve import Curve, Row, read_curve
 from bakeoff.train.folder import RunFolder
+from bakeoff.train.layers import Layers
 from bakeoff.train.records import check_files, read_recipe, recorded
 from bakeoff.train.saving import damage, load_checkpoint, load_plain, steps
 
@@ -48,6 +49,11 @@ class Run:
     def curve(self) -> list[Row]:
         """The rows of the learning curve: step, tokens, flops, seconds, loss, lr, grad_norm, bits_per_byte, …"""
         return read_curve(RunFolder(self.folder).curve)
+
+    @property
+    def layers(self) -> list[dict[str, Any]]:
+        """What the layers told of themselves at the steps of the curve: step, layer, name, index, value."""
+        return Layers(RunFolder(self.folder).layers).read()
 
     @cached_property
     def data(self) -> Data:
@@ -157,8 +163,9 @@ def _fill(model: LanguageModel, place: RunFolder, hashes: Mapping[str, str] | No
         if not sound:
             raise UserError(f"{place.path} has no weights yet: neither {place.summary.name} nor a sound checkpoint")
         path, held = sound[-1], load_checkpoint(sound[-1], identity)
-        for mark in [kept["curve"] for kept in held["callbacks"].values() if kept.get("curve")]:
-            Curve(place.curve).check(*mark)
+        for kept in held["callbacks"].values():
+            Curve(place.curve).check(kept.get("curve"))
+            Layers(place.layers).check(kept.get("layers"))
         whole = held["state_dict"]
         state = {name.removeprefix("model."): v for name, v in whole.items() if name.startswith("model.")}
     try:
