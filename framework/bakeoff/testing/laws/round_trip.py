@@ -9,7 +9,7 @@ from torch import nn
 
 from bakeoff.recipe import recipe
 from bakeoff.registry import KINDS, name_of
-from bakeoff.testing.build import VOCABULARY, context, embeds
+from bakeoff.testing.build import EXPERTS, VOCABULARY, context, embeds
 from bakeoff.testing.candidate import Candidate
 from bakeoff.testing.law import PART_KINDS, Broken, NotApplicable, law
 from bakeoff.testing.laws.initialisation import tensors
@@ -25,6 +25,8 @@ _PLACES = {
     "norm": "model.norm",
     "head": "model.head",
     "attention_op": "model.blocks.layer.mixer.op",
+    "router": "model.blocks.layer.feed_forward.router",
+    "balance": "model.blocks.layer.feed_forward.balance.0",
     "tokenizer": "data.tokenizer",
     "corpus": "data.corpus",
     "objective": "objective",
@@ -59,7 +61,7 @@ def _arguments(candidate: Candidate) -> None:
     path = _place(candidate)
     if name is None or path is None:
         raise NotApplicable("values come back; a recipe cannot name it")
-    first = recipe(base()).override({path: _node(candidate, name, path)})
+    first = recipe(base()).override({**_around(candidate), path: _node(candidate, name, path)})
     second = recipe(first.saved())
     if first.full != second.full:
         changed = _difference(first.full, second.full, "")
@@ -67,6 +69,14 @@ def _arguments(candidate: Candidate) -> None:
     built, again = (_described(candidate, read.build(path, **_links(path))) for read in (first, second))
     if built != again:
         raise Broken(f"the object of a saved recipe differs at {_difference(built, again, '')}")
+
+
+def _around(candidate: Candidate) -> dict[str, Any]:
+    """What the small recipe lacks for a component of this kind to find its place."""
+    if candidate.kind not in ("router", "balance"):
+        return {}
+    mixture = {"use": "mixture_of_experts", "n_experts": EXPERTS, "balance": [{"use": "router_z_loss"}]}
+    return {"model.blocks.layer.feed_forward": mixture}
 
 
 def _links(path: str) -> dict[str, int]:
