@@ -46,6 +46,14 @@ def test_a_view_is_the_part_with_merged_weights(part):
     torch.testing.assert_close(y, (x @ gate.t() * (x @ up.t())) @ out.t())
 
 
+def test_a_layer_that_is_read_and_not_called_is_adapted_too(part):
+    adapter = serving(part, "inner.gate", "inner.up")
+    layer = adapted(part, [(adapter, ["inner.gate", "inner.up"])]).inner["up"]
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(x @ layer.weight.t(), layer(x))
+    assert not torch.equal(layer.weight, part.inner["up"].weight)
+
+
 def test_the_part_stays_as_it_is(part):
     x = torch.randn(2, 3, 4)
     before, names = part(x), list(part.state_dict())

@@ -93,6 +93,13 @@ class _Adapted(nn.Module):
         super().__init__()
         self.layer, self.down, self.up = Shared(layer), down, Shared(up)
 
+    @property
+    def weight(self) -> Tensor:
+        """What the layer's weight amounts to, for parts that use it other than by a call."""
+        weights = (layer.weight for layer in (self.layer.module, self.up.module, self.down.layer))
+        plain, up, down = (cast(Tensor, weight) for weight in weights)
+        return plain + up @ down
+
     def forward(self, x: Tensor) -> Tensor:
         return self.layer(x) + self.up(self.down(x))
 

@@ -16,7 +16,8 @@ MIXERS = {
     **{f"{name}, window": {"position": position, "window": 4} for name, position in POSITIONS.items()},
     "masked": {"position": RoPE, "window": 40, "op": SDPA},
     "banded": {"position": ALiBi, "window": 40, "op": Banded},
-    "sinks": {"position": RoPE, "window": 3, "sinks": True, "soft_cap": 5.0, "n_kv_heads": 1},
+    "sinks": {"position": RoPE, "window": 3, "sinks": True, "n_kv_heads": 1},
+    "capped, with sinks": {"position": RoPE, "window": 3, "sinks": True, "soft_cap": 5.0, "n_kv_heads": 1},
     "everything": {"position": RoPE, "qk_norm": "head", "output_gate": True, "bias": True, "output_bias": True},
 }
 CHUNKS = {"ones": [1] * 13, "threes": [3, 3, 3, 3, 1], "all": [13], "prompt and ones": [6, 1, 3, 1, 2]}

@@ -8,8 +8,11 @@ from bakeoff.errors import UserError
 from bakeoff.interfaces import LayerContext
 from bakeoff.interfaces.init import initialise
 from bakeoff.interfaces.state import nbytes
+from bakeoff.parts.adapters import adapted, low_rank
+from bakeoff.parts.attention.banded import Banded
 from bakeoff.parts.attention.functional import Scoring, attend_naively
 from bakeoff.parts.attention.latent import LatentAttention
+from bakeoff.parts.positions.alibi import ALiBi
 from bakeoff.parts.positions.learned import LearnedPosition
 from bakeoff.parts.positions.rope import RoPE
 from bakeoff.parts.positions.yarn_rope import YaRNRoPE
@@ -136,3 +139,137 @@ def test_deepseek_v3_token_by_token(attention, sizes, gradients):
     with torch.set_grad_enabled(gradients):
         actual, _, _ = attention.in_chunks(ours, x, sizes)
     torch.testing.assert_close(actual, torch.cat(expected, 1), atol=2e-5, rtol=1e-4)
+
+
+def expanded_and_absorbed(attention, mixer, x, sizes, **what):
+    """Outputs through the state by either form, forced."""
+    outputs = []
+    for absorbs in (False, True):
+        mixer._absorbs = lambda queries, keys, absorbs=absorbs: absorbs
+        outputs.append(attention.in_chunks(mixer, x, sizes, **what)[0])
+    del mixer._absorbs
+    return outputs
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize(
+    "arguments",
+    [{"position": RoPE}, {"value_width": 30, "query_rank": Q}, {"position": ALiBi, "latent_width": 5}],
+    ids=["rotated", "values wider than keys", "with a bias"],
+)
+def test_both_forms_are_one_function(attention, arguments, gradients):
+    mixer = build(**arguments)
+    x = torch.randn(2, 9, D, dtype=torch.float64)
+    documents = torch.tensor([[0] * 9, [0] * 4 + [1] * 5])
+    real = torch.ones(2, 9, dtype=torch.bool)
+    real[0, :2] = False
+    with torch.set_grad_enabled(gradients):
+        one, other = expanded_and_absorbed(attention, mixer, x, [4, 1, 3, 1], documents=documents, real=real)
+    torch.testing.assert_close(one[real], other[real], atol=1e-11, rtol=1e-9)
+    if gradients:
+        parameters, weights = [*mixer.parameters()], torch.randn_like(one) * real[..., None]
+        for a, b in zip(*(torch.autograd.grad((y * weights).sum(), parameters) for y in (one, other)), strict=True):
+            torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-8)
+
+
+def test_outputs_are_the_definition(attention):
+    """Every head's keys and values written out, one query at a time."""
+    mixer = build(query_rank=Q, scale=0.3)
+    x = torch.randn(2, 7, D, dtype=torch.float64)
+    q = mixer.query(mixer.query_norm(mixer.query_down(x))).view(2, 7, H, N + R)
+    low, shared = mixer.key_value_down(x)[..., :C], mixer.key_value_down(x)[..., C:]
+    low = low / (low.square().mean(-1, keepdim=True) + 1e-6).sqrt() * mixer.key_value_norm.weight
+    heads = [rows @ low[..., None] for rows in mixer.key_value_up.weight.view(H, 1, 1, N + P, C)]
+    k = torch.stack([torch.cat([head[..., :N, 0], shared], -1) for head in heads], 2)
+    v = torch.stack([head[..., N:, 0] for head in heads], 2)
+    causal = torch.ones(2, 7, 7, dtype=torch.bool).tril()
+    expected = attend_naively(q, k, v, causal, Scoring(scale=0.3)).flatten(2) @ mixer.output.weight.t()
+    torch.testing.assert_close(attention.run(mixer, x), expected, atol=1e-11, rtol=1e-9)
+
+
+def test_a_token_takes_the_latent_and_the_shared_key():
+    mixer = build(torch.float32)
+    with torch.no_grad():
+        assert nbytes(mixer.empty_state(2, 50)) == 2 * 50 * (C + R) * 4
+        assert nbytes(mixer.empty_state(2, 50, torch.bfloat16)) == 2 * 50 * (C + R) * 2
+
+
+DEEPSEEK_V3 = {
+    "n_heads": 128,
+    "head_width": 128,
+    "rotary_width": 64,
+    "latent_width": 512,
+    "query_rank": 1536,
+}
+
+
+def test_deepseek_v3_at_its_published_shape():
+    """Parameters as in its files: 7168 x 1536 + 1536 + 1536 x 24576 + 7168 x 576 + 512 + 512 x 32768 + 16384 x 7168."""
+    with torch.device("meta"):
+        mixer = LatentAttention(LayerContext(d_model=7168, vocab_size=16, max_length=64), **DEEPSEEK_V3)
+    assert sum(parameter.numel() for parameter in mixer.parameters()) == 187_107_328
+    # 576 numbers a token, 57 times fewer than 128 heads of 128 would keep
+    with torch.no_grad():
+        assert mixer.empty_state(1, 1, device="meta")["latent"].shape == (1, 1, 576)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "absorbed"),
+    [(1, 1, False), (1, 2, True), (1, 4096, True), (151, 4096, True), (152, 4096, False), (64, 64, False)],
+)
+def test_the_form_with_less_work_is_taken(queries, keys, absorbed):
+    """By hand: a key costs 512 x 256 multiply-adds a head to expand; a pair costs 320, or 1152 when absorbed."""
+    with torch.device("meta"):
+        mixer = LatentAttention(LayerContext(d_model=7168, vocab_size=16, max_length=64), **DEEPSEEK_V3)
+    tokens = 2 * queries * (7168 * 1536 + 1536 * 24576 + 7168 * 576 + 16384 * 7168)
+    pairs = sum(keys - queries + t for t in range(1, queries + 1))
+    form = queries * 512 * 256 + 1152 * pairs if absorbed else keys * 512 * 256 + 320 * pairs
+    assert mixer.flops(queries, keys) == tokens + 2 * 128 * form
+
+
+@pytest.mark.parametrize("name", ["n_heads", "head_width", "rotary_width", "latent_width", "value_width", "query_rank"])
+def test_a_width_of_nothing_is_refused(name):
+    with pytest.raises(ValueError, match=f"latent_attention: .*{name} 0.*each must be at least 1"):
+        build(**{name: 0})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"position": LearnedPosition}, ["latent_attention.position", "LearnedPosition", "model.position"]),
+        ({"position": RoPE, "rotary_width": 3}, ["RoPE", "3", "even"]),
+        ({"op": Banded}, ["banded", "window"]),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(arguments, words):
+    with pytest.raises(UserError) as refusal:
+        build(**arguments)
+    for word in words:
+        assert word in str(refusal.value)
+
+
+@pytest.mark.parametrize("sizes", [[9], [4, 1, 1, 3]])
+def test_bfloat16_autocast_stays_near(attention, sizes):
+    mixer = build(torch.float32, position=RoPE, query_rank=Q)
+    x = torch.randn(2, 9, D)
+    expected = attention.run(mixer, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        attention.run(mixer, x).float().sum().backward()
+        with torch.no_grad():
+            y, state, _ = attention.in_chunks(mixer, x, sizes, state=mixer.empty_state(2, 64, torch.bfloat16))
+    assert state["latent"].dtype == torch.bfloat16
+    torch.testing.assert_close(y.float(), expected, atol=5e-2, rtol=5e-2)
+    assert all(p.grad.dtype == torch.float32 and p.grad.isfinite().all() for p in mixer.parameters())
+
+
+def test_an_adapter_reaches_the_absorbed_form_too(attention):
+    mixer = build(position=RoPE)
+    adapter = low_rank(LayerContext(d_model=D, vocab_size=16, max_length=64), mixer, ["key_value_up"], 2).double()
+    for parameter in adapter.parameters():
+        torch.nn.init.normal_(parameter)
+    x = torch.randn(2, 6, D, dtype=torch.float64)
+    with torch.no_grad():
+        view = adapted(mixer, [(adapter, ["key_value_up"])])
+        y, _, _ = attention.in_chunks(view, x, [1] * 6)
+        torch.testing.assert_close(y, attention.run(view, x), atol=1e-11, rtol=1e-9)
+        assert not torch.allclose(y, attention.run(mixer, x))
