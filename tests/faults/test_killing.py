@@ -98,7 +98,8 @@ def test_training(words, tmp_path, workers):
     values = tiny_comparison(words)["base"]
     values["trainer"] |= {"max_steps": 60}
     values["data"] |= {"workers": workers, "micro_batch": 4}
-    values["model"]["blocks"]["layer"]["dropout"] = 0.1
+    layer = values["model"]["blocks"]["layer"]
+    layer["dropout"], layer["feed_forward"] = 0.1, {"use": "mixture_of_experts", "n_experts": 4}
     values |= {"checkpoint": {"every_steps": 4}}
     made = recipe(values)
     start = time.monotonic()
@@ -113,6 +114,8 @@ def test_training(words, tmp_path, workers):
         again = torch.load(tmp_path / str(place) / "model.pt", weights_only=True)
         assert all(torch.equal(again[name], value) for name, value in same.items())
         assert curve(tmp_path / str(place)) == curve(tmp_path / "whole")
+        told = [(tmp_path / name / "layers.csv").read_bytes() for name in (str(place), "whole")]
+        assert told[0] == told[1]
 
     assert chains(KILLS // 4, random.Random(workers), call, check, seconds) >= KILLS // 4
 

@@ -99,5 +99,6 @@ def same_run():
             assert torch.equal(value, other[name]), name
         rows = [[{k: v for k, v in row.items() if k != "seconds"} for row in run.curve] for run in (a, b)]
         assert rows[0] == rows[1]
+        assert a.layers == b.layers
 
     return check

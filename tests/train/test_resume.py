@@ -79,17 +79,21 @@ def kill_at_the_end(monkeypatch):
     monkeypatch.setattr(Conductor, "on_train_end", die)
 
 
+#: Its layers tell something, so that it has rows of layers as well.
+MIXTURE = {"use": "mixture_of_experts", "n_experts": 4, "expert": {"use": "gated_mlp", "width": 8}}
 KILLS = [kill_in_step, kill_in_validation, kill_after_row, kill_in_checkpoint, kill_at_the_end]
 
 
 @pytest.mark.parametrize("kill", KILLS, ids=lambda kill: kill.__name__)
 def test_a_killed_run_continues_exactly(tiny, tmp_path, monkeypatch, in_child, same_run, kill):
-    whole = fit(tiny(), folder=tmp_path / "whole", progress=False)
+    recipe = tiny(model__blocks__layer__feed_forward=MIXTURE)
+    whole = fit(recipe, folder=tmp_path / "whole", progress=False)
     with monkeypatch.context() as patched:
         kill(patched)
-        assert in_child(lambda: fit(tiny(), folder=tmp_path / "killed", progress=False)) == -signal.SIGKILL
-    killed = fit(tiny(), folder=tmp_path / "killed", progress=False)
+        assert in_child(lambda: fit(recipe, folder=tmp_path / "killed", progress=False)) == -signal.SIGKILL
+    killed = fit(recipe, folder=tmp_path / "killed", progress=False)
     same_run(whole, killed)
+    assert {row["step"] for row in killed.layers} == set(range(1, 9))
     assert not list((tmp_path / "killed" / "checkpoints").glob("*.tmp"))
 
 

@@ -31,7 +31,8 @@ class Table:
 
     def start(self) -> None:
         """Begin anew, without a row."""
-        self.path.unlink(missing_ok=True)
+        with writing(self.path):
+            self.path.unlink(missing_ok=True)
         self.last_step = 0
 
     def mark(self) -> list[Any] | None:
