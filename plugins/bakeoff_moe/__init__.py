@@ -13,6 +13,7 @@ from bakeoff_moe.router_z_loss import RouterZLoss
 from bakeoff_moe.sequence_balance import SequenceBalance
 from bakeoff_moe.switch import Switch
 from bakeoff_moe.top_k import TopK
+from bakeoff_moe.upcycle import Upcycle
 
 BAKEOFF_API = 1
 
@@ -30,4 +31,5 @@ __all__ = [
     "SequenceBalance",
     "Switch",
     "TopK",
+    "Upcycle",
 ]

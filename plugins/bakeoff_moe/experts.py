@@ -74,6 +74,11 @@ class Experts(Part):
         for name, parameter in one.named_parameters(recurse=False):
             self.register_parameter(name, parameter)
 
+    @property
+    def one(self) -> FeedForward:
+        """The feed-forward that all are copies of."""
+        return self._one[0]
+
     def train(self, mode: bool = True) -> Experts:
         """Training or evaluation mode, of the experts too."""
         self._one[0].train(mode)

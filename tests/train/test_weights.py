@@ -111,7 +111,8 @@ def refused(capsys, *words):
     """The one message with which a command ends."""
     assert main([str(word) for word in words]) == 2
     told = capsys.readouterr().err
-    assert told.startswith("bakeoff: ") and "Traceback" not in told
+    assert told.startswith("bakeoff: ")
+    assert "Traceback" not in told
     return told
 
 
