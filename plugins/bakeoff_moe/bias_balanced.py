@@ -82,8 +82,9 @@ class BiasBalanced(ScoredRouter):
         return biased.topk(self.k).indices
 
     def after_step(self, statistics: Mapping[str, Tensor]) -> None:
-        """Move the bias by the load of the step."""
-        self.selection_bias += self.rate * torch.sign(1 / self.n_experts - statistics["load"])
+        """Move the bias by the load of the step, unless the router is frozen."""
+        if self.scores.weight.requires_grad:
+            self.selection_bias += self.rate * torch.sign(1 / self.n_experts - statistics["load"])
 
     def pairs(self, tokens: int) -> int:
         """k a token."""
