@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from bakeoff.interfaces import FeedForward, LayerContext, Part, Sequence
@@ -11,7 +12,11 @@ from bakeoff.parts.products import linear
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from bakeoff_moe.exchange import by_owners
 from bakeoff_moe.grouped_product import Groups, current_groups, grouped_by, grouped_product, has_kernel
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 FeedForwardFactory = Callable[[LayerContext], FeedForward]
 
@@ -51,6 +56,9 @@ class Experts(Part):
 
     A parameter of one expert stands here under its own name, with a first dimension of E. Where all of them are those
     of linear layers, the rows of all experts pass each layer together; else one expert is called after the other.
+
+    Under a mesh with a dimension `expert` of P ranks, each of them holds E / P experts, from index `first` on, and rows
+    travel to the rank that has theirs and back; all ranks call it alike. A whole state is loaded all the same.
     """
 
     stacked = True
@@ -67,12 +75,48 @@ class Experts(Part):
         self.size = sum(parameter.numel() for parameter in one.parameters())
         self.work = one.flops(1, 1)
         self.roles = one.roles  # type: ignore[misc]
-        self.together = _stack(one, n_experts)
+        self.ranks = expert_ranks(context.mesh)
+        self.together = _stack(one, self._share(self.ranks))
         self._one = (one,)  # not a child: its parameters are this module's
         for name, child in one.named_children():
             self.add_module(name, child)
         for name, parameter in one.named_parameters(recurse=False):
             self.register_parameter(name, parameter)
+        self._begin()
+
+    def spread(self, mesh: DeviceMesh) -> None:
+        """Keep this rank's experts of all, which stand here with their values."""
+        assert self.ranks is None
+        ranks = expert_ranks(mesh)
+        here = self._share(ranks)
+        self.ranks = ranks
+        self._begin()
+        for parameter in self.parameters():
+            parameter.data = parameter.data[self.first : self.first + here].clone()
+
+    def _share(self, ranks: DeviceMesh | None) -> int:
+        """How many of the experts each rank holds."""
+        n = 1 if ranks is None else ranks.size()
+        if self.n_experts % n:
+            raise ValueError(
+                f"n_experts is {self.n_experts}, the mesh's dimension `expert` {n}: experts are spread evenly, so "
+                "n_experts must be a multiple of it"
+            )
+        return self.n_experts // n
+
+    def _begin(self) -> None:
+        """Tell all that is stacked which expert is its first."""
+        self.first = 0 if self.ranks is None else self.ranks.get_local_rank() * self._share(self.ranks)
+        for owner in self.modules():
+            if getattr(owner, "stacked", False):
+                owner.first = self.first  # type: ignore[assignment]
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name, own in self.named_parameters():
+            held = state_dict.get(prefix + name)
+            if held is not None and len(held) == self.n_experts:
+                state_dict[prefix + name] = held[self.first : self.first + len(own)]
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     @property
     def one(self) -> FeedForward:
@@ -92,14 +136,22 @@ class Experts(Part):
         one.reset_parameters()
 
     def counted(self, x: Tensor) -> bool:
-        """Whether rows must be counted on the host: all but those that one kernel takes."""
-        if not self.together:
-            return True
-        kind = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
-        return not all(has_kernel(x, p, kind) for p in self.parameters() if p.ndim == 3)
+        """Whether rows must be counted on the host: all but those that stay here, where one kernel takes them."""
+        return self.ranks is not None or not self._in_one_kernel(x)
 
     def forward(self, rows: Tensor, groups: Groups, sequence: Sequence) -> Tensor:
         """(M, D) sorted by expert -> (M, D)."""
+        if self.ranks is None:
+            return self._here(rows, groups, sequence)
+        on_host = not self._in_one_kernel(rows)
+        return by_owners(rows, groups, self.ranks, lambda x, own: self._here(x, own, sequence), on_host=on_host)
+
+    def _in_one_kernel(self, x: Tensor) -> bool:
+        kind = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
+        return self.together and all(has_kernel(x, p, kind) for p in self.parameters() if p.ndim == 3)
+
+    def _here(self, rows: Tensor, groups: Groups, sequence: Sequence) -> Tensor:
+        """(M, D) -> (M, D), by the experts that stand here."""
         if self.together:
             with grouped_by(groups):
                 return self._one[0](rows[None], sequence).y[0]
@@ -112,11 +164,19 @@ class Experts(Part):
         return torch.cat([*ys, torch.zeros_like(rest)])
 
     def alone(self, e: int, rows: Tensor, sequence: Sequence) -> Tensor:
-        """(M, D) -> (M, D), all rows by expert e, by its own matrices."""
+        """(M, D) -> (M, D), all rows by expert e, by its own matrices; where all experts stand here."""
+        assert self.ranks is None
         return self._call({name: stack[e] for name, stack in self.named_parameters()}, rows, sequence)
 
     def _call(self, parameters: dict[str, Tensor], rows: Tensor, sequence: Sequence) -> Tensor:
         return functional_call(self._one[0], parameters, (rows[None], sequence)).y[0]
+
+
+def expert_ranks(mesh: DeviceMesh | None) -> DeviceMesh | None:
+    """The ranks among which experts are spread: a mesh's dimension `expert`, where that has several."""
+    if mesh is None or "expert" not in (mesh.mesh_dim_names or ()) or mesh["expert"].size() == 1:
+        return None
+    return mesh["expert"]
 
 
 def _stack(module: nn.Module, n: int) -> bool:
@@ -126,7 +186,7 @@ def _stack(module: nn.Module, n: int) -> bool:
         for name, child in owner.named_children():
             if type(child) is Linear:
                 setattr(owner, name, StackedLinear(child, n))
-        if isinstance(owner, (StackedLinear, Linear)):
+        if isinstance(owner, StackedLinear) or type(owner) is Linear:
             continue
         for name, parameter in list(owner.named_parameters(recurse=False)):
             together = False
