@@ -90,8 +90,8 @@ def test_first_choices_are_seated_before_second_ones():
         made.scores.weight.copy_(torch.eye(2))
     x = torch.tensor([[[0.01, 0.0], [0.0, 0.01]]])
     torch.manual_seed(0)
-    made.route(x, sequence_of(made, T=2))
     routing = made.route(x, sequence_of(made, T=2))
+    assert routing.wanted.tolist() == [[0, 1], [1, 0]]
     assert routing.experts.tolist() == [[0, 2], [1, 2]]
     torch.testing.assert_close(routing.weights[:, 0], torch.full((2,), torch.tensor(0.01).sigmoid()))
 
