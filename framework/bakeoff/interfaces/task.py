@@ -43,6 +43,9 @@ class Task(Component):
     kind = "task"
     figures: ClassVar[Mapping[str, Figure]]
     """Every figure that `measure` may give, in the order in which they are shown."""
+    example_model: ClassVar[Mapping[str, Any]] = {}
+    """What the small model that the kit tries it with must be changed in, where not any model will do: overrides of a
+    recipe, by path."""
 
     @abstractmethod
     def measure(self, measured: Measured, progress: Progress) -> Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ _BETTER, _UNITS = ("more", "less", None), ("share", "bytes", "index", "")
 def answer(candidate: Candidate) -> None:
     """Finite figures, all declared, one to judge by at least; equal seeds, equal answers; the model stays as it is."""
     with tempfile.TemporaryDirectory() as folder:
-        measured = _measured(Path(folder), candidate.seed)
         task = candidate.build()
+        measured = _measured(Path(folder), candidate.seed, task.example_model)
         _declared(task)
         asked = Asked("task", task.measure, "task", task.figures)
         before = {name: value.clone() for name, value in measured.model.state_dict().items()}
@@ -65,8 +66,8 @@ def _figures(task: Any, found: Answer) -> None:
         raise Broken("no figure by which arms are judged (with `better`) is given")
 
 
-def _measured(folder: Path, seed: int) -> Measured:
-    """A model of a few hundred parameters, untrained, on generated reviews."""
+def _measured(folder: Path, seed: int, changes: Mapping[str, Any]) -> Measured:
+    """A model of a few hundred parameters, untrained, on generated reviews; changed as the task asks."""
     block = {"use": "pre_norm", "mixer": {"use": "attention", "n_heads": 2}, "feed_forward": {"use": "mlp"}}
     made = recipe(
         {
@@ -80,7 +81,8 @@ def _measured(folder: Path, seed: int) -> Measured:
             },
             "trainer": {"max_steps": 1},
             "seed": seed,
-        }
+        },
+        dict(changes),
     )
     data = made.build("data").prepare(progress=False)
     model = made.build("model", vocab_size=data.vocab_size).initialise(made.seed_of("initialisation"))
