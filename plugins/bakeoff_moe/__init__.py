@@ -1,6 +1,7 @@
 """Mixtures of experts: one feed-forward, routers, and losses that balance them."""
 
 from bakeoff_moe.bias_balanced import BiasBalanced
+from bakeoff_moe.clamped_glu import ClampedGLU
 from bakeoff_moe.device_balance import DeviceBalance
 from bakeoff_moe.expert_load import ExpertLoad
 from bakeoff_moe.group_limited import GroupLimited
@@ -19,6 +20,7 @@ BAKEOFF_API = 1
 
 __all__ = [
     "BiasBalanced",
+    "ClampedGLU",
     "DeviceBalance",
     "ExpertLoad",
     "GShard",

@@ -372,6 +372,18 @@ FAMILIES = {
             {**_OF_GROUPS, "head_dim": 12, "moe_intermediate_size": 48, **_mixture("num_experts", 4, 3)},
             {**_OF_MIXTURES, f"{_FEED_FORWARD}.router.k": 3, f"{_MIXER}.head_width": 12},
         ),
+        Family(
+            "gpt_oss_20b",
+            transformers.GptOssConfig,
+            {"num_hidden_layers": 24, "num_local_experts": 32},
+            {**_OF_GROUPS, "head_dim": 16, "sliding_window": WINDOW, **_mixture("num_local_experts", 4, 3)},
+            {
+                **_OF_MIXTURES,
+                f"{_FEED_FORWARD}.router.k": 3,
+                f"{_MIXER}.head_width": 16,
+                f"{_MIXER}.window": WINDOW,
+            },
+        ),
     ]
 }
 
@@ -398,6 +410,7 @@ SIZES = {
             "vocab_size": 32768,
         },
     ),
+    "gpt_oss_120b": ("gpt_oss_20b", {"num_hidden_layers": 36, "num_local_experts": 128}),
     "mamba_370m": ("mamba_130m", _mamba(1024, 48)),
     "mamba_790m": ("mamba_130m", _mamba(1536, 48)),
     "mamba_1_4b": ("mamba_130m", _mamba(2048, 48)),
