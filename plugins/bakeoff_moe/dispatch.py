@@ -53,9 +53,14 @@ def combine(rows: Tensor, weights: Tensor, order: Order, n_experts: int, experts
     return _Combine.apply(rows, weights, order, taken)
 
 
+def has_values(tensor: Tensor) -> bool:
+    """Whether there is something to read: not where a step is planned on shapes alone."""
+    return not (tensor.is_meta or isinstance(tensor, torch._subclasses.FakeTensor))
+
+
 def _plain(counts: Tensor, total: int) -> list[int]:
     """The counts; of a tensor without values, equal ones."""
-    if counts.is_meta or isinstance(counts, torch._subclasses.FakeTensor):
+    if not has_values(counts):
         share, rest = divmod(total, len(counts))
         return [share + (e < rest) for e in range(len(counts))]
     return counts.tolist()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import torch
+from bakeoff.errors import CapabilityError
 from bakeoff.interfaces import (
     Balance,
     Capabilities,
@@ -105,6 +106,16 @@ class MixtureOfExperts(FeedForward):
             return met
         return replace(met, lost_in_training=met.lost_in_training | {"state"})
 
+    def empty_state(self, batch: int, max_length: int, dtype: Any = None, device: Any = None) -> Any:
+        """The empty nest, where the router sees tokens one by one."""
+        if not self.router.capabilities.state:
+            name = type(self.router).__name__
+            raise CapabilityError(
+                f"{name} routes whole sequences and cannot decode token by token; "
+                "use a router whose capabilities claim `state`, such as top_k"
+            )
+        return super().empty_state(batch, max_length, dtype, device)
+
     @property
     def n_experts(self) -> int:
         """E."""
@@ -185,7 +196,7 @@ class MixtureOfExperts(FeedForward):
 
     def idle(self) -> int:
         """Parameters of the experts that one token does not go to."""
-        return (self.n_experts - min(self.n_experts, self.router.pairs(1))) * self.experts.size
+        return (self.n_experts - min(self.n_experts, self.router.active())) * self.experts.size
 
 
 def _without_padding(routing: Routing, real: Tensor | None, n_experts: int) -> Routing:

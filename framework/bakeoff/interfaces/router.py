@@ -80,3 +80,7 @@ class Router(Part):
     @abstractmethod
     def pairs(self, tokens: int) -> int:
         """How many (token, expert) pairs are computed for a row of `tokens` tokens, in evaluation mode."""
+
+    def active(self) -> int:
+        """How many experts a token goes to, on average: by them parameters count as active."""
+        return self.pairs(1)
