@@ -48,7 +48,7 @@ class StackedLinear(nn.Module):
         y = grouped_product(x.flatten(0, -2), weight, groups)
         if bias is not None:
             y = y + _of_rows(bias, groups, len(y)).to(y.dtype)
-        return y.view(*x.shape[:-1], -1)
+        return y.view(*x.shape[:-1], weight.shape[1])
 
 
 class Experts(Part):

@@ -27,7 +27,9 @@ def host(kind: str, build: Build) -> Build:
     if kind == "position":
         return lambda place: Decoder(place, position=build, **_layers(lambda inner: _block(inner)))
     if kind == "router":
-        return partial(find("mixture_of_experts", "feed_forward"), n_experts=EXPERTS, expert=_expert, router=build)
+        return partial(_mixture, router=build)
+    if kind == "balance":
+        return lambda place: _mixture(place, router=find("noisy_top_k", "router"), balance=[build(place)])
     if kind == "norm":
         return lambda place: _block(place, norm=build)
     return build
@@ -53,6 +55,10 @@ def model(kind: str, build: Build) -> LanguageModel:
     backbone = partial(Decoder, **_layers(block), **outer)
     size = {"d_model": D_MODEL, "vocab_size": VOCABULARY, "max_length": MAX_LENGTH, "tied_embedding": False}
     return LanguageModel(**{"backbone": backbone, **size, **given})
+
+
+def _mixture(place: LayerContext, **parts: Any) -> Any:
+    return find("mixture_of_experts", "feed_forward")(place, n_experts=EXPERTS, expert=_expert, **parts)
 
 
 def _expert(place: LayerContext) -> MLP:

@@ -2,6 +2,7 @@
 
 from bakeoff.testing.laws import (
     attention_op,
+    balance,
     call,
     causality,
     command,
@@ -30,6 +31,7 @@ from bakeoff.testing.laws import (
 
 __all__ = [
     "attention_op",
+    "balance",
     "call",
     "causality",
     "command",

@@ -52,13 +52,19 @@ def row_leak(subject: Subject, B: int, T: int) -> str | None:
 
 @sequence_law(4, "padding", claims=("padding",))
 def padding(subject: Subject) -> None:
-    """Left padding (with an empty state, too) and right padding change nothing for real tokens; aux neither."""
+    """Left padding (with an empty state, too) and right padding change nothing for real tokens; aux neither.
+
+    A call of padding alone gives finite outputs.
+    """
     small = [
         ([total - pads], pads, left) for total in range(2, 12) for pads in range(1, total) for left in (True, False)
     ]
     for mode in subject.modes_claiming("padding"):
         with subject.mode(mode, quiet=True):
             hold(mode, partial(slip, subject), subject.tried(_cases(subject, mode), mode), small)
+            alone = replace(subject.batch(2, 3), real=torch.zeros(2, 3, dtype=torch.bool))
+            if not bool(subject.run(alone).y.isfinite().all()):
+                raise Broken(f"{mode}, B=2, T=3: all tokens are padding, and an output is not finite")
 
 
 def _cases(subject: Subject, mode: str) -> Iterator[tuple]:
