@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +46,10 @@ def _implementation(config: Any) -> str | None:
 
 def _rope(base: float | None, **more: Any) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": "default", "rope_theta": base, **more}}
+
+
+def _yarn(base: float, **more: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": "yarn", "rope_theta": base, "beta_fast": 32, "beta_slow": 1, **more}}
 
 
 def _gpt_neox_files(model: Any, weights: dict[str, Any]) -> dict[str, Any]:
@@ -382,6 +387,41 @@ FAMILIES = {
                 f"{_FEED_FORWARD}.router.k": 3,
                 f"{_MIXER}.head_width": 16,
                 f"{_MIXER}.window": WINDOW,
+            },
+        ),
+        Family(
+            "deepseek_v3",
+            transformers.DeepseekV3Config,
+            _yarn(1e4, factor=40.0, original_max_position_embeddings=4096, mscale=1.0, mscale_all_dim=1.0),
+            {
+                **_OF_LLAMA,
+                **_mixture("n_routed_experts", 8, 3),
+                "moe_intermediate_size": 24,
+                "first_k_dense_replace": 1,
+                "n_group": 4,
+                "topk_group": 2,
+                "q_lora_rank": 12,
+                "kv_lora_rank": 10,
+                "qk_nope_head_dim": 16,
+                "qk_rope_head_dim": 8,
+                "v_head_dim": 12,
+            },
+            {
+                **_HEADS,
+                "model.pattern": ["dense", "layer", "layer"],
+                f"{_MIXER}.head_width": 16,
+                f"{_MIXER}.rotary_width": 8,
+                f"{_MIXER}.value_width": 12,
+                f"{_MIXER}.latent_width": 10,
+                f"{_MIXER}.query_rank": 12,
+                f"{_MIXER}.scale": (0.1 * math.log(40) + 1) ** 2 / 24**0.5,
+                f"{_FEED_FORWARD}.n_experts": 8,
+                f"{_FEED_FORWARD}.expert.width": 24,
+                f"{_FEED_FORWARD}.shared.width": 24,
+                f"{_FEED_FORWARD}.router.k": 3,
+                f"{_FEED_FORWARD}.router.groups": 4,
+                f"{_FEED_FORWARD}.router.groups_chosen": 2,
+                "model.blocks.dense.feed_forward.width": 48,
             },
         ),
     ]

@@ -20,10 +20,10 @@ def pair(request):
     theirs = family.model(family.small).eval()
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
-        for name, parameter in theirs.named_parameters():
-            fan_in = parameter.shape[0 if "c_" in name and family.recipe == "gpt2" else -1]
-            scale = 0.3 if parameter.ndim == 1 else family.noise / fan_in**0.5
-            parameter.add_(torch.randn(parameter.shape, generator=generator) * scale)
+        for name, tensor in theirs.state_dict().items():
+            fan_in = tensor.shape[0 if "c_" in name and family.recipe == "gpt2" else -1]
+            scale = 0.3 if tensor.ndim == 1 else family.noise / fan_in**0.5
+            tensor.add_(torch.randn(tensor.shape, generator=generator) * scale)
     recipe = bakeoff.recipe(published.MODELS / f"{request.param}.yaml", {**SMALL, **family.changes})
     model = recipe.build("model", vocab_size=published.V).eval()
     converter = recipe.build("converter")
