@@ -16,6 +16,7 @@ from bakeoff_moe.noisy_top_k import NoisyTopK
 from bakeoff_moe.router_z_loss import RouterZLoss
 from bakeoff_moe.sequence_balance import SequenceBalance
 from bakeoff_moe.sinkhorn import Sinkhorn
+from bakeoff_moe.soft_mixture import SoftMixture
 from bakeoff_moe.switch import Switch
 from bakeoff_moe.top_k import TopK
 from bakeoff_moe.upcycle import Upcycle
@@ -39,6 +40,7 @@ __all__ = [
     "RouterZLoss",
     "SequenceBalance",
     "Sinkhorn",
+    "SoftMixture",
     "Switch",
     "TopK",
     "Upcycle",

@@ -27,7 +27,7 @@ from torch import Tensor
 from bakeoff_moe.dispatch import combine, gather, sort_by_expert
 from bakeoff_moe.experts import Experts, FeedForwardFactory
 from bakeoff_moe.load import finished, load_sums
-from bakeoff_moe.slots import soft_mixture
+from bakeoff_moe.slots import soft_mixture, soft_mixture_naive
 from bakeoff_moe.top_k import TopK
 
 
@@ -142,7 +142,7 @@ class MixtureOfExperts(FeedForward):
         """Token by token, choice by choice."""
         routing = self.router(x, sequence)
         if isinstance(routing, Slots):
-            return self(x, sequence, state)
+            return Result(self._with_shared(soft_mixture_naive(x, routing, self.experts, sequence), x, sequence), state)
         real = None if sequence.real is None else sequence.real.flatten()
         routing = _without_padding(routing, real, self.n_experts)
         tokens = x.flatten(0, 1)

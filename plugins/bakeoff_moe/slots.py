@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from bakeoff.interfaces import Sequence, Slots
 from torch import Tensor
@@ -17,3 +19,14 @@ def soft_mixture(x: Tensor, slots: Slots, experts: Experts, sequence: Sequence) 
     ends = torch.arange(1, E + 1, device=x.device, dtype=torch.int32) * (B * S)
     outputs = experts(inputs.flatten(0, 2), Groups(ends, [B * S] * E), sequence)
     return torch.einsum("btes,ebsd->btd", slots.combine.to(x.dtype), outputs.view(E, B, S, -1))
+
+
+def soft_mixture_naive(x: Tensor, slots: Slots, experts: Experts, sequence: Sequence) -> Tensor:
+    """The same, slot by slot."""
+    B, E, S, _ = slots.dispatch.shape
+    dispatch, combine = slots.dispatch.to(x.dtype), slots.combine.to(x.dtype)
+    y = [torch.zeros_like(row) for row in x]
+    for b, e, s in itertools.product(range(B), range(E), range(S)):
+        output = experts.alone(e, dispatch[b, e, s][None] @ x[b], sequence)
+        y[b] = y[b] + combine[b, :, e, s][:, None] @ output
+    return torch.stack(y)
