@@ -13,6 +13,7 @@ from bakeoff_moe.linear_assignment import LinearAssignment
 from bakeoff_moe.load_balance import LoadBalance
 from bakeoff_moe.mixture_of_experts import MixtureOfExperts
 from bakeoff_moe.noisy_top_k import NoisyTopK
+from bakeoff_moe.reinforce_router import ReinforceRouter
 from bakeoff_moe.router_z_loss import RouterZLoss
 from bakeoff_moe.sequence_balance import SequenceBalance
 from bakeoff_moe.sinkhorn import Sinkhorn
@@ -37,6 +38,7 @@ __all__ = [
     "LoadBalance",
     "MixtureOfExperts",
     "NoisyTopK",
+    "ReinforceRouter",
     "RouterZLoss",
     "SequenceBalance",
     "Sinkhorn",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bakeoff.interfaces.head import Head
     from bakeoff.interfaces.mixer import SequenceMixer
     from bakeoff.interfaces.norm import Norm
-    from bakeoff.interfaces.objective import Objective, Statistics, Terms, TokenLosses
+    from bakeoff.interfaces.objective import Feedback, Objective, Statistics, Terms, TokenLosses
     from bakeoff.interfaces.page import Page
     from bakeoff.interfaces.part import Part, StatefulPart
     from bakeoff.interfaces.past import Entries, Past
@@ -49,6 +49,7 @@ _MODULES = {
     "Entries": "past",
     "Executor": "executor",
     "FeedForward": "feed_forward",
+    "Feedback": "objective",
     "Figure": "task",
     "Head": "head",
     "LayerContext": "context",
@@ -81,10 +82,10 @@ _MODULES = {
 
 __all__ = [
     "Answer", "AttentionOp", "Backbone", "Balance", "Block", "Blocks", "Capabilities", "Command", "Component",
-    "Converter", "Corpus", "Entries", "Executor", "FeedForward", "Figure", "Head", "LayerContext", "Need", "Norm",
-    "Objective", "Outcome", "Page", "Part", "Past", "PositionalEncoding", "Progress", "Reference", "Result", "Router",
-    "Routing", "Sampler", "Schedule", "Sequence", "SequenceMixer", "Shared", "Slots", "StatefulPart", "Statistics",
-    "Task", "Terms", "TokenLosses", "Tokenizer",
+    "Converter", "Corpus", "Entries", "Executor", "FeedForward", "Feedback", "Figure", "Head", "LayerContext", "Need",
+    "Norm", "Objective", "Outcome", "Page", "Part", "Past", "PositionalEncoding", "Progress", "Reference", "Result",
+    "Router", "Routing", "Sampler", "Schedule", "Sequence", "SequenceMixer", "Shared", "Slots", "StatefulPart",
+    "Statistics", "Task", "Terms", "TokenLosses", "Tokenizer",
 ]  # fmt: skip
 
 

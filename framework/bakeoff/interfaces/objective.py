@@ -39,6 +39,29 @@ class TokenLosses(NamedTuple):
     state: Any = None
 
 
+class Feedback(NamedTuple):
+    """What a part shows whose random choices learn from what tokens cost: in memory, as "feedback.<anything>".
+
+    Attributes
+    ----------
+    log_probability : (B, T), of the choice that was made for each token.
+    baseline : (B, T), what the token is expected to cost, in nats.
+    coefficient : of the loss.
+    """
+
+    log_probability: Tensor
+    baseline: Tensor
+    coefficient: float
+
+    def loss(self, nats: Tensor) -> Tensor:
+        """(B, T) -> (B, T): `(nats - b) log p + (b - nats)^2 / 2`, times the coefficient.
+
+        Its gradient in log p is the policy gradient (Williams 1992); the first term gives the baseline none.
+        """
+        over = nats - self.baseline
+        return self.coefficient * (over.detach() * self.log_probability + over.square() / 2)
+
+
 class Objective(nn.Module, Component):
     """Prepares inputs, targets and weights, and calls `model.backbone` and `model.head`. The one owner of the shift.
 

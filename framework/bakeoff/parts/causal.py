@@ -47,7 +47,7 @@ class Causal(Objective):
         return length + 1
 
     def forward(self, model: Model, batch: Mapping[str, Tensor | None], state: Any = None) -> Any:
-        """Term "loss" (penalties included) and one term for each auxiliary loss of the layers."""
+        """Term "loss" (penalties included), one for each auxiliary loss of the layers, and "feedback" on choices."""
         shifted = self._shift(batch, state)
         result = model.backbone(shifted.sequence, state)
         loss, nats = model.head(
@@ -61,6 +61,7 @@ class Causal(Objective):
         terms: Terms = {"loss": (loss, count)}
         for name, extra in model.backbone.layer_losses(result.aux).items():
             terms[name] = (extra * count, count)
+        terms |= self._feedback(model, shifted, result.y, count)
         statistics: Statistics = {"nats": nats, "tokens": count}
         statistics |= {f"aux.{name}": value.detach() for name, value in result.aux.items()}
         return (terms, statistics) if state is None else (terms, statistics, result.state)
@@ -71,6 +72,17 @@ class Causal(Objective):
         result = model.backbone(shifted.sequence, state)
         nats = model.head(result.y, shifted.targets, reduce="none")
         return TokenLosses(nats, shifted.targets, shifted.weights, result.state)
+
+    def _feedback(self, model: Model, shifted: _Shifted, hidden: Tensor, count: Tensor) -> Terms:
+        """Term "feedback" for parts whose choices learn from what their tokens cost, where there are any."""
+        memory = shifted.sequence.memory
+        shown = [value for name, value in memory.items() if name.startswith("feedback.")]
+        if not shown:
+            return {}
+        with torch.no_grad():
+            nats = model.head(hidden, shifted.targets, reduce="none")
+        losses = torch.stack([feedback.loss(nats) for feedback in shown]).sum(0)
+        return {"feedback": ((losses * shifted.weights).sum(), count)}
 
     def _shift(self, batch: Mapping[str, Tensor | None], state: Any) -> _Shifted:
         tokens, documents, real = batch["tokens"], batch.get("documents"), batch.get("real")
