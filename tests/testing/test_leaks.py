@@ -107,6 +107,15 @@ class PaddingInAux(Decay):
         return result._replace(aux={"count": torch.tensor(float(x.shape[0] * x.shape[1]))})
 
 
+class WantsATokenSomewhere(Decay):
+    """Nothing is wrong as long as one token of the batch is real."""
+
+    def forward(self, x, sequence, state=None):
+        tokens = x.new_ones(()) if sequence.real is None else sequence.real.any().to(x.dtype)
+        result = super().forward(x, sequence, state)
+        return result._replace(y=result.y / tokens)
+
+
 class SeesRows(Mean):
     def seen(self, x):
         return x - x.mean(0)
@@ -132,6 +141,11 @@ def test_padding_that_is_seen_or_counted():
     laws = broken(PaddingInAux)
     assert laws.keys() == {"padding"}
     assert laws["padding"].endswith("aux 'count' counts padding")
+
+
+def test_padding_alone_that_gives_no_number():
+    laws = broken(WantsATokenSomewhere)
+    assert laws == {"padding": "evaluation, B=2, T=3: all tokens are padding, and an output is not finite"}
 
 
 def test_rows_that_see_each_other():

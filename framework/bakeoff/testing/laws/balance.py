@@ -50,12 +50,12 @@ def loss(candidate: Candidate) -> None:
     for size in (0.0, 1.0, 1e3):
         batch = subject.batch(2, 5)
         batch = replace(batch, x=(batch.x * size).requires_grad_())
-        with subject.mode("training"):
+        with subject.mode("training", quiet=True):
             told, found = f"training, inputs of size {size:g}", _loss(subject, name, subject.run(batch).aux)
         _check(told, found)
         if found.requires_grad and not all(bool(s.isfinite().all()) for s in _slopes(subject, found)):
             raise Broken(f"{told}: a gradient of the loss is not finite")
-    with subject.mode("training"):
+    with subject.mode("training", quiet=True):
         nothing = replace(subject.batch(2, 5), real=torch.zeros(2, 5, dtype=torch.bool))
         _check("training, padding alone", _loss(subject, name, subject.run(nothing).aux))
 
