@@ -208,3 +208,17 @@ def test_two_ranks_train_the_rest_as_one_does(dense, begun, tmp_path, freeze):
     assert process.returncode == 0, process.stderr
     for name, tensor in load_run(tmp_path / "two").model.state_dict().items():
         torch.testing.assert_close(tensor, alone.model.state_dict()[name], rtol=1e-3, atol=1e-5)
+
+
+def test_a_frozen_router_keeps_its_bias_too(dense, trained, tmp_path):
+    balanced = {"use": "bias_balanced", "k": 2}
+    begun = import_weights(mixture(dense, router=balanced, balance=[]), trained.folder, tmp_path / "begun")
+    moved = {}
+    for freeze in ("router", None):
+        changes = {"weights": str(begun.folder)}
+        recipe = mixture(dense, changes, router=balanced, balance=[], freeze=freeze)
+        after = fit(recipe, folder=tmp_path / str(freeze), progress=False).model.state_dict()
+        before = begun.model.state_dict()
+        moved[freeze] = [name for name in after if ".router." in name and not torch.equal(after[name], before[name])]
+    assert moved["router"] == []
+    assert "backbone.blocks.0.feed_forward.router.selection_bias" in moved[None]
