@@ -43,8 +43,6 @@ def counted(experts: Tensor, n_experts: int, real: Tensor | None) -> Tensor:
     """(N, k) choices -> (E,), how many of real tokens fell on each expert."""
     kept = experts if real is None else torch.where(real[:, None], experts, n_experts)
     flat = kept.flatten()
-    if flat.is_cpu:
-        return torch.bincount(flat, minlength=n_experts + 1)[:n_experts]
     return flat.new_zeros(n_experts + 1).scatter_add_(0, flat, torch.ones_like(flat))[:n_experts]
 
 
