@@ -9,7 +9,7 @@ from bakeoff.interfaces import Capabilities, LayerContext, Sequence
 from torch import Tensor
 
 from bakeoff_moe.dispatch import has_values
-from bakeoff_moe.scores import ScoredRouter, check_k
+from bakeoff_moe.scores import ScoredRouter
 
 
 class BatchBalancedRouter(ScoredRouter):
@@ -29,7 +29,11 @@ class BatchBalancedRouter(ScoredRouter):
 
     def __init__(self, context: LayerContext, *, k: int = 1, bias: bool = False, jitter: float = 0.0):
         super().__init__(context, bias=bias, jitter=jitter)
-        check_k(k, self.n_experts)
+        if not 1 <= k < self.n_experts:
+            raise ValueError(
+                f"k is {k}, n_experts {self.n_experts}; experts are shared out where 1 <= k < n_experts: with all of them "
+                "for every token there is nothing to balance"
+            )
         self.k = k
 
     @abstractmethod

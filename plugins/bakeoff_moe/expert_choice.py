@@ -19,10 +19,10 @@ class ExpertChoice(ScoredRouter):
 
     Parameters
     ----------
-    capacity : c, how many experts a token goes to on average; at most E.
+    capacity : c, how many experts a token goes to on average; less than E.
     over : what the n tokens are. "sequence": those of a document, so that a token's experts depend on later tokens:
-        not for next-token prediction. "batch": those at the same place of all rows, in training; in evaluation each
-        token goes to the c experts, rounded, that score highest for it.
+        not for next-token prediction. "batch": those at the same place of all rows, in training, where micro-batches
+        should have E / c rows or more; in evaluation each token goes to the c experts, rounded, that score highest.
     bias, jitter : as in `top_k`.
     """
 
@@ -40,8 +40,11 @@ class ExpertChoice(ScoredRouter):
         jitter: float = 0.0,
     ):
         super().__init__(context, bias=bias, jitter=jitter)
-        if not 0 < capacity <= self.n_experts:
-            raise ValueError(f"capacity is {capacity}, n_experts {self.n_experts}; it must lie in 0 < c <= n_experts")
+        if not 0 < capacity < self.n_experts:
+            raise ValueError(
+                f"capacity is {capacity}, n_experts {self.n_experts}; it must lie in 0 < capacity < n_experts: at "
+                "n_experts every expert takes every token"
+            )
         self.capacity, self.over = capacity, over
 
     @classmethod

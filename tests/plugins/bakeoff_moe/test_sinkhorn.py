@@ -97,7 +97,7 @@ def test_no_real_token_in_training():
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"k": 5}, "k is 5, n_experts 4"), ({"tolerance": 0.0}, "tolerance is 0.0"), ({"iterations": 0}, "iterations 0")],
+    [({"k": 4}, "k is 4, n_experts 4"), ({"tolerance": 0.0}, "tolerance is 0.0"), ({"iterations": 0}, "iterations 0")],
 )
 def test_wrong_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
