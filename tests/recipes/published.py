@@ -130,6 +130,24 @@ def _linear_attention(key_heads: int, value_heads: int, key_width: int, value_wi
     }
 
 
+_SMALL_QWEN3_NEXT = {
+    **_OF_GROUPS,
+    "head_dim": 16,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    **_linear_attention(2, 4, 8, 12),
+}
+_OF_QWEN3_NEXT = {
+    "model.pattern": ["layer", "attention", "layer"],
+    f"{_MIXER}.n_heads": 4,
+    f"{_MIXER}.n_key_heads": 2,
+    f"{_MIXER}.key_width": 8,
+    f"{_MIXER}.value_width": 12,
+    "model.blocks.attention.mixer.n_heads": 4,
+    "model.blocks.attention.mixer.n_kv_heads": 2,
+    "model.blocks.attention.mixer.head_width": 16,
+}
+
+
 def _jamba(d: int, layers: int, heads: int, width: int) -> dict[str, Any]:
     shape = {"hidden_size": d, "num_hidden_layers": layers, "num_attention_heads": heads, "intermediate_size": width}
     options = {"num_experts": 1, "num_key_value_heads": 1, "tie_word_embeddings": True}
@@ -307,23 +325,8 @@ FAMILIES = {
                 "rms_norm_eps": 1e-6,
                 **_rope(1e7, partial_rotary_factor=0.25),
             },
-            {
-                **_OF_GROUPS,
-                "head_dim": 16,
-                "layer_types": ["linear_attention", "full_attention", "linear_attention"],
-                **_linear_attention(2, 4, 8, 12),
-            },
-            {
-                "model.pattern": ["layer", "attention", "layer"],
-                f"{_FEED_FORWARD}.width": 48,
-                f"{_MIXER}.n_heads": 4,
-                f"{_MIXER}.n_key_heads": 2,
-                f"{_MIXER}.key_width": 8,
-                f"{_MIXER}.value_width": 12,
-                "model.blocks.attention.mixer.n_heads": 4,
-                "model.blocks.attention.mixer.n_kv_heads": 2,
-                "model.blocks.attention.mixer.head_width": 16,
-            },
+            _SMALL_QWEN3_NEXT,
+            {**_OF_QWEN3_NEXT, f"{_FEED_FORWARD}.width": 48},
             noise=1.0,  # outputs are normalised head by head, which magnifies the rounding of small ones
         ),
         Family(
@@ -423,6 +426,45 @@ FAMILIES = {
                 f"{_FEED_FORWARD}.router.groups_chosen": 2,
                 "model.blocks.dense.feed_forward.width": 48,
             },
+        ),
+        Family(
+            "qwen3_next_80b_a3b",
+            transformers.Qwen3NextConfig,
+            _rope(1e7, partial_rotary_factor=0.25),
+            {
+                **_SMALL_QWEN3_NEXT,
+                **_mixture("num_experts", 8, 3),
+                "moe_intermediate_size": 24,
+                "shared_expert_intermediate_size": 40,
+            },
+            {
+                **_OF_QWEN3_NEXT,
+                f"{_FEED_FORWARD}.n_experts": 8,
+                f"{_FEED_FORWARD}.expert.width": 24,
+                f"{_FEED_FORWARD}.shared.width": 40,
+                f"{_FEED_FORWARD}.router.k": 3,
+            },
+            noise=0.5,  # as of the dense one; experts magnify it again
+        ),
+        Family(
+            "jamba_52b",
+            transformers.JambaConfig,
+            {},
+            {
+                **_LLAMA,
+                "num_key_value_heads": 2,
+                "attn_layer_period": 3,
+                "attn_layer_offset": 2,
+                **_mixture("num_experts", 4, 2),
+            },
+            {
+                "model.pattern": ["layer", "sparse", "attention"],
+                f"{_FEED_FORWARD}.width": 48,
+                "model.blocks.sparse.feed_forward.n_experts": 4,
+                "model.blocks.attention.mixer.n_heads": 4,
+                "model.blocks.attention.mixer.n_kv_heads": 2,
+            },
+            noise=0.7,
         ),
     ]
 }
