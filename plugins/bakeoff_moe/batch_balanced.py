@@ -31,8 +31,8 @@ class BatchBalancedRouter(ScoredRouter):
         super().__init__(context, bias=bias, jitter=jitter)
         if not 1 <= k < self.n_experts:
             raise ValueError(
-                f"k is {k}, n_experts {self.n_experts}; experts are shared out where 1 <= k < n_experts: with all of them "
-                "for every token there is nothing to balance"
+                f"k is {k}, n_experts {self.n_experts}; experts are shared out where 1 <= k < n_experts: where a "
+                "token takes all of them there is nothing to balance"
             )
         self.k = k
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from bakeoff.interfaces import Result
+from bakeoff.interfaces import Feedback, Result
 from bakeoff.parts.causal import Causal
 from torch import nn
 
@@ -80,6 +80,30 @@ def test_token_losses_agree_with_the_sum():
     losses = Causal().token_losses(Successor(), batch)
     assert losses.targets.tolist() == [[2, 4, 5]]
     assert (losses.nats * losses.weights).sum().item() == pytest.approx(40, rel=1e-6)
+
+
+def test_choices_that_learn_from_what_tokens_cost_have_a_term_by_hand():
+    model = Successor()
+    shown = [
+        Feedback(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([[5.0, 10.0, 7.0]]), 0.5),
+        Feedback(torch.tensor([[0.0, -1.0, 0.0]]), torch.tensor([[0.0, 40.0, 0.0]]), 2.0),
+    ]
+    model.backbone.register_forward_pre_hook(
+        lambda module, inputs: inputs[0].memory.update({f"feedback.{i}": one for i, one in enumerate(shown)})
+    )
+    batch = {"tokens": torch.tensor([[1, 2, 4, 5]]), "real": torch.tensor([[True, True, True, False]])}
+    terms, _ = Causal()(model, batch)
+    # nats 0, 40 and, of padding, whatever: 0.5 (-5 x -1 + 25 / 2 + 30 x -2 + 900 / 2) + 2 (0 + 0)
+    assert terms["feedback"][0].item() == pytest.approx(203.75, rel=1e-6)
+    assert terms["feedback"][1] is terms["loss"][1]
+
+
+def test_nothing_is_computed_for_feedback_where_there_is_none():
+    model, calls = Successor(), []
+    model.head.register_forward_hook(lambda *_: calls.append(1))
+    terms, _ = Causal()(model, {"tokens": torch.tensor([[1, 2, 4, 5]])})
+    assert set(terms) == {"loss"}
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize(
