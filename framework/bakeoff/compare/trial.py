@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from bakeoff.compare.layers import kept
 from bakeoff.compare.plan import digest
 from bakeoff.errors import CapabilityError, UserError
 from bakeoff.evaluate import Measured, asked
@@ -52,6 +53,7 @@ def run_trial(folder: Path, progress: Callable[[dict[str, Any]], None]) -> None:
         "unmeasured": unmeasured,
         "shown": shown,
         "curve": [{column: row.get(column) for column in DRAWN} for row in run.curve],
+        "layers": kept(run.layers),
         "seconds": time.perf_counter() - start,
         "code": code,
         "machine": machine(),

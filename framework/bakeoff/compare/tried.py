@@ -45,13 +45,18 @@ class Tried:
         pieces = [Shown(t.arm, t.seed, t.result["shown"][label]) for t in done if label in t.result.get("shown", {})]
         self.shown = list({piece.arm: piece for piece in reversed(pieces)}.values())[::-1]
 
+    @property
+    def name(self) -> str:
+        """The task without its arguments."""
+        return self.label.partition("(")[0]
+
     def key(self, figure: str) -> str:
         """Where a figure stands in a trial's measures."""
         return f"{self.label}.{figure}"
 
     def metric(self, figure: str) -> Metric:
         """A figure as arms are judged by it."""
-        words = f"{self.label.partition('(')[0]} {figure.replace('_', ' ')}"
+        words = f"{self.name} {figure.replace('_', ' ')}"
         return Metric(self.key(figure), self.key(figure), words, self.figures[figure].better == "more")
 
     def verdict(self, figure: str, arm: str) -> Verdict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 from bakeoff.interfaces.component import Component
 
@@ -13,7 +13,9 @@ class Page(Component):
 
     kind = "page"
     title: str
+    tasks: ClassVar[tuple[str, ...]] = ()
+    """Tasks whose HTML it shows; their own sections then hold figures only."""
 
     @abstractmethod
     def html(self, comparison: Any) -> str:
-        """The section's body: HTML that stands by itself, without scripts from elsewhere."""
+        """The section's body: HTML that stands by itself, without scripts from elsewhere; "" for no section."""

@@ -18,7 +18,7 @@ SCRIPTS = ("scales.js", "charts.js", "curves.js", "tradeoffs.js", "page.js")
 
 def page(results: Results) -> str:
     """The whole page."""
-    name = results.plan["name"]
+    name, pages = results.plan["name"], plugin_pages(results)
     body = join(
         element("a", "To the verdict", class_="skip", href="#verdict"),
         definitions(),
@@ -30,14 +30,14 @@ def page(results: Results) -> str:
             sections.failures(results),
             sections.curves(results),
             sections.tradeoffs(results),
-            sections.tasks(results),
+            sections.tasks(results, pages.tasks),
             sections.recipes(results),
             sections.tuning(results),
             facts.method(results),
             facts.trials(results),
             facts.environment(results),
             facts.repeat(results),
-            *plugin_pages(results),
+            *pages.sections,
         ),
         embedded(packed(chart_data(results)), "data"),
         *(Html(f"<script>{_asset(script)}</script>") for script in SCRIPTS),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from bakeoff.compare.report.charts import chart_data, task_chart
@@ -127,12 +127,13 @@ def tradeoffs(results: Results) -> Html:
     return section("What quality costs", toggles(data["arms"]), pair, note(text))
 
 
-def tasks(results: Results) -> Html:
-    """What the arms were tried at beyond their own data, a section each."""
-    return join(*(_task(results, task) for task in results.tasks))
+def tasks(results: Results, elsewhere: Mapping[str, str]) -> Html:
+    """What the arms were tried at beyond their own data, a section each; `elsewhere` are the tasks of which another
+    section, by its title, shows what the trials show."""
+    return join(*(_task(results, task, elsewhere.get(task.name)) for task in results.tasks))
 
 
-def _task(results: Results, task: Tried) -> Html:
+def _task(results: Results, task: Tried, elsewhere: str | None) -> Html:
     """Figures and verdicts, the chart if there is one, and what the trials show."""
     data = chart_data(results)
     options = data["tradeoffs"].get(task_chart(task))
@@ -145,6 +146,8 @@ def _task(results: Results, task: Tried) -> Html:
         element("details", element("summary", f"{one.arm}, seed {one.seed}"), Html(one.html), open=i == 0)
         for i, one in enumerate(task.shown)
     ]
+    if elsewhere and shown:
+        shown = [note(f"What the trials show stands below, under “{elsewhere}”.")]
     text = (
         "Means over seeds, ± half the 95 % interval; differences and verdicts are paired and corrected for the number "
         "of arms, as above, for each figure by itself."

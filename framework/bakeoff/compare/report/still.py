@@ -36,10 +36,10 @@ class Span:
         return round_ticks(self.low, self.high)
 
 
-def still_curves(curve: dict[str, Any], arms: Items[str]) -> Html:
-    """Means against tokens, with the band from the lowest to the highest seed."""
+def still_curves(curve: dict[str, Any], arms: Items[str], begin: float = STEEP) -> Html:
+    """Means against tokens, from a share of them on, with the band from the lowest to the highest."""
     most = max(points[-1]["tokens"] for points in curve["series"].values())
-    settled = {n: [p for p in points if p["tokens"] >= STEEP * most] for n, points in curve["series"].items()}
+    settled = {n: [p for p in points if p["tokens"] >= begin * most] for n, points in curve["series"].items()}
     series = {name: points for name, points in settled.items() if points}
     every = [point for points in series.values() for point in points]
     x = Span((point["tokens"] for point in every), margin=0.03)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Items
 from html import escape
+from importlib.resources import files
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
 
 #: Red, green and blue of experts 0, 1, …: hues of Okabe and Ito (2008), apart for colour-blind eyes too.
 COLOURS = ("230 159 0", "86 180 233", "0 158 115", "240 228 66", "0 114 178", "213 94 0", "204 121 167", "128 128 128")
-#: Lines under the text of the first eight experts, of the next eight, …
-LINES = ("solid", "dotted", "dashed", "double")
+#: How many kinds of lines stand under the text: of the first eight experts, of the next eight, …
+LINES = 4
+#: Of text on a shade: that of the report, elsewhere the browser's.
+INK = "var(--ink, CanvasText)"
+#: So many experts can be told apart.
+APART = len(COLOURS) * LINES
 #: Cells of a heat map with more experts than this hold no numbers.
 NUMBERED = 16
 #: How many times as much as expected has the strongest shade.
@@ -47,57 +52,38 @@ def shown(text: Text, layers: Mapping[str, Layer], counts: Tensor, passages: Ite
     chosen = list(dict.fromkeys(places[i] for i in (0, (len(places) - 1) // 2, -1)))
     soft = f" Of {', '.join(text.soft)} nothing is told: soft routing gives tokens no choices." if text.soft else ""
     parts = [
-        _style(),
         f"<p>{len(text.tokens):,} held-out tokens, layer by layer.{escape(soft)}</p>",
         _numbers(layers),
         "<h3>Load of each expert</h3>",
-        _loads(layers),
-        f"<p class=note>1 is an even share of the layer's choices. {_key('more', 'less')}</p>",
-        *(_classes(place, layers[place], counts) for place in chosen),
+        loads({place: layer.load.tolist() for place, layer in layers.items()}),
+        "<h3>Experts against classes of tokens</h3>",
+        f'<div class="tables">{"".join(_classes(place, layers[place], counts) for place in chosen)}</div>',
         f"<p class=note>Of each class's tokens, the percentage whose first choice is the expert. Shaded against all "
         f"tokens together: {_key('more of this class than of all', 'less')}</p>",
         *(_frequent(place, layers[place], tokenizer) for place in chosen if any(layers[place].frequent)),
         _coloured(text, {place: layers[place] for place in chosen}, passages, tokenizer) if passages else "",
     ]
-    return f'<div class="routing">{"".join(parts)}</div>'
+    return framed("".join(parts))
+
+
+def framed(html: str) -> str:
+    """Pieces of this module with the style that they need."""
+    return f'<div class="routing">{_style()}{html}</div>'
 
 
 def _style() -> str:
-    """Of all that stands in `.routing`; shades and colours have names of their own there."""
-    sides = (("p", POSITIVE), ("n", NEGATIVE))
-    rules = [
-        ".routing { --strength: 0.4 }",
-        "@media screen and (prefers-color-scheme: dark) { .routing { --strength: 0.3 } }",
-        ".routing .box { overflow-x: auto; margin: 0 0 0.75rem }",
-        ".routing table { border-collapse: collapse; width: auto; font-size: 0.8rem; font-variant-numeric: "
-        "tabular-nums }",
-        ".routing th, .routing td { padding: 0.2rem 0.45rem; text-align: right; border: 0; white-space: nowrap }",
-        ".routing thead th { vertical-align: bottom; white-space: normal; max-width: 7rem }",
-        ".routing th:first-child, .routing td.words { text-align: left }",
-        ".routing td.words { white-space: normal }",
-        ".routing td { border: 1px solid transparent; background-clip: padding-box }",
-        ".routing .small td { padding: 0.2rem 0; min-width: 0.85rem }",
-        ".routing .small thead th { padding: 0.2rem 0; font-size: 0.65rem }",
-        ".routing code { font-size: 0.75rem; padding: 0 0.25rem; white-space: pre }",
-        ".routing .texts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 17rem), 1fr)); "
-        "gap: 1rem 1.5rem }",
-        ".routing .text { font: 0.8rem/1.9 ui-monospace, Menlo, Consolas, monospace; white-space: pre-wrap; "
-        "overflow-wrap: anywhere; margin: 0 }",
-        ".routing .chip { font: 0.8rem/2 ui-monospace, Menlo, Consolas, monospace; padding: 0 0.4em; margin-right: "
-        "0.3em }",
-    ]
-    rules += [
-        f".routing .{name}{level} {{ background-color: rgb({colour} / {0.6 * level / SHADES:.2f}) }}"
-        for name, colour in sides
-        for level in range(1, SHADES + 1)
-    ]
-    rules += [
+    """Of all that stands in `.routing`: colours of experts e0, e1, …, shades p1 to p6 of more, n1 to n6 of less."""
+    experts = [
         f".routing .e{i} {{ background: rgb({colour} / var(--strength)); border-bottom: 2px solid rgb({colour}) }}"
         for i, colour in enumerate(COLOURS)
     ]
-    rules += [f".routing .u{i} {{ border-bottom-style: {line} }}" for i, line in enumerate(LINES) if i]
-    rules.append(".routing .u3 { border-bottom-width: 4px }")
-    return f"<style>{' '.join(rules)}</style>"
+    shades = [
+        f".routing .{name}{level} {{ background-color: rgb({colour} / {0.6 * level / SHADES:.2f}); color: {INK} }}"
+        for name, colour in (("p", POSITIVE), ("n", NEGATIVE))
+        for level in range(1, SHADES + 1)
+    ]
+    sheet = files(__package__).joinpath("routing.css").read_text(encoding="utf-8")
+    return f"<style>{' '.join([*experts, *shades])} {sheet}</style>"
 
 
 def _key(more: str, less: str) -> str:
@@ -136,26 +122,30 @@ def _numbers(layers: Mapping[str, Layer]) -> str:
     return _table("Routing by layer", ["layer", "experts", *(heading for heading, _, _ in known)], rows)
 
 
-def _loads(layers: Mapping[str, Layer]) -> str:
-    """Experts against layers."""
-    most = max(layer.choices.n_experts for layer in layers.values())
+def loads(shares: Mapping[str, Items[float]]) -> str:
+    """Experts against layers: the share of its layer's choices that each expert took."""
+    most = max(map(len, shares.values()))
     rows = []
-    for place, layer in layers.items():
-        even = (layer.load * layer.choices.n_experts).tolist()
-        rows.append([place, *(_heat(f"{value:.2f}", value, most) for value in even)])
-    return _table("Load of each expert in each layer", ["layer", *map(str, range(most))], rows, _size(most))
+    for place, values in shares.items():
+        cells = [_heat(f"{value * len(values):.2f}", value * len(values), most) for value in values]
+        rows.append([place, *cells, *["–"] * (most - len(values))])
+    head = ["layer", *map(str, range(most))]
+    table = _table("Load of each expert in each layer", head, rows, _size(most))
+    return f"{table}<p class=note>1 is an even share of the layer's choices. {_key('more', 'less')}</p>"
 
 
 def _classes(place: str, layer: Layer, counts: Tensor) -> str:
-    """Experts against classes of tokens, of one layer."""
+    """Experts against classes of tokens, of one layer; one token more on both sides keeps rare ones from glaring."""
     E, total = layer.choices.n_experts, layer.classes.sum()
     overall = (layer.classes.sum(0) / total.clamp_min(1)).tolist()
     rows = []
     for name, own, count in zip(CLASSES, layer.classes, counts.tolist(), strict=True):
         taken = int(own.sum())
         if taken:
-            shares = (own / taken).tolist()
-            cells = [_heat(f"{100 * s:.0f}", s / o if o else 1.0, E) for s, o in zip(shares, overall, strict=True)]
+            cells = [
+                _heat(f"{100 * n / taken:.0f}", (n + 1) / (share * taken + 1), E)
+                for n, share in zip(own.tolist(), overall, strict=True)
+            ]
             rows.append([f"{name} ({count:,})", *cells])
     everything = [_heat(f"{100 * share:.0f}", 1.0, E) for share in overall]
     table = _table(
@@ -164,7 +154,7 @@ def _classes(place: str, layer: Layer, counts: Tensor) -> str:
         [*rows, ["all", *everything]],
         _size(E),
     )
-    return f"<h3>Experts against classes of tokens, layer {escape(place)}</h3>{table}"
+    return f"<div><p><b>Layer {escape(place)}</b></p>{table}</div>"
 
 
 def _heat(text: str, ratio: float, experts: int) -> str:
@@ -195,8 +185,8 @@ def _frequent(place: str, layer: Layer, tokenizer: Tokenizer) -> str:
 def _coloured(text: Text, layers: Mapping[str, Layer], passages: Items[slice], tokenizer: Tokenizer) -> str:
     """Each passage in the colours of its experts, one layer beside another."""
     most = max(layer.choices.n_experts for layer in layers.values())
-    chips = " ".join(f'<span class="chip {_name(e)}">{e}</span>' for e in range(min(most, len(COLOURS) * len(LINES))))
-    more = f"; from {len(COLOURS) * len(LINES)} on they begin again" if most > len(COLOURS) * len(LINES) else ""
+    chips = " ".join(f'<span class="chip {_name(e)}">{e}</span>' for e in range(min(most, APART)))
+    more = f"; from {APART} on they begin again" if most > APART else ""
     shown = []
     for number, place in enumerate(passages):
         figures = []
@@ -221,5 +211,5 @@ def _painted(text: Iterable[tuple[str, float]], n_experts: int) -> str:
 
 
 def _name(expert: int) -> str:
-    line = expert // len(COLOURS) % len(LINES)
+    line = expert // len(COLOURS) % LINES
     return f"e{expert % len(COLOURS)}" + (f" u{line}" if line else "")
