@@ -1,8 +1,13 @@
 """`bias_balanced` by hand, in the simulation of a router that begins unbalanced, and in a run."""
 
+import os
+import subprocess
+import sys
+
 import bakeoff
 import pytest
 import torch
+import yaml
 from bakeoff.interfaces import LayerContext, Sequence
 from bakeoff.interfaces.init import initialise
 from bakeoff.train import fit, load_run
@@ -118,6 +123,7 @@ def recipe(tmp_path, monkeypatch):
         "checkpoint": {"every_steps": 2},
         "validation": {"every_steps": 4, "tokens": 64},
     }
+    (tmp_path / "balanced.yaml").write_text(yaml.safe_dump(values))
     return bakeoff.recipe(values)
 
 
@@ -149,3 +155,14 @@ def test_a_run_moves_biases_once_a_step_and_continues_with_them(recipe, tmp_path
     for one, other, third in zip(biases(whole.model), biases(continued.model), biases(loaded.model), strict=True):
         assert torch.equal(one, other)
         assert torch.equal(one, third)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_ranks_move_biases_by_the_load_of_both(recipe, tmp_path):
+    alone = fit(recipe, folder=tmp_path / "alone", progress=False)
+    ranks = ["trainer.devices=2", "trainer.strategy=ddp", "trainer.accelerator=cpu"]
+    words = ["-m", "bakeoff", "fit", str(tmp_path / "balanced.yaml"), *ranks, "--folder", str(tmp_path / "two")]
+    subprocess.run([sys.executable, *words], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=280)
+    for one, other in zip(biases(alone.model), biases(load_run(tmp_path / "two").model), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
