@@ -60,7 +60,8 @@ def average_spread_gradients(model: nn.Module, mesh: DeviceMesh) -> None:
 def total_norm(model: nn.Module, mesh: DeviceMesh) -> Tensor:
     """The norm of the gradients of the whole model, all experts included; all ranks call it and get the same."""
     apart = {id(p) for p in spread_parameters(model).values()}
-    own, alike = [], []
+    own: list[Tensor] = []
+    alike: list[Tensor] = []
     for parameter in model.parameters():
         if parameter.grad is not None:
             (own if id(parameter) in apart else alike).append(parameter.grad)

@@ -39,13 +39,13 @@ class SequenceBalance(Balance):
         """The rows' losses, added up, and how many rows there are."""
         p, wanted = routing.probabilities, routing.experts if routing.wanted is None else routing.wanted
         assert p is not None
-        B, E = sequence.batch, p.shape[1]
+        B, T, E = sequence.batch, sequence.length, p.shape[1]
         if real is not None:
             p, wanted = p * real[:, None], torch.where(real[:, None], wanted, E)
-        choices = wanted.view(B, -1)
+        choices = wanted.view(B, T * wanted.shape[1])
         chosen = p.new_zeros(B, E + 1).scatter_add_(1, choices, torch.ones_like(choices, dtype=p.dtype))[:, :E]
-        rows = E * (share(chosen) * share(p.view(B, -1, E).sum(1))).sum(1)
-        counted = torch.ones_like(rows) if real is None else real.view(B, -1).any(1).to(rows.dtype)
+        rows = E * (share(chosen) * share(p.view(B, T, E).sum(1))).sum(1)
+        counted = torch.ones_like(rows) if real is None else real.view(B, T).any(1).to(rows.dtype)
         return {"rows": (rows * counted).sum(), "count": counted.sum()}
 
     def loss(self, sums: Mapping[str, Tensor]) -> Tensor:

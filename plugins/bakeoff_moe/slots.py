@@ -18,7 +18,7 @@ def soft_mixture(x: Tensor, slots: Slots, experts: Experts, sequence: Sequence) 
     inputs = torch.einsum("best,btd->ebsd", slots.dispatch.to(x.dtype), x)
     ends = torch.arange(1, E + 1, device=x.device, dtype=torch.int32) * (B * S)
     outputs = experts(inputs.flatten(0, 2), Groups(ends, [B * S] * E), sequence)
-    return torch.einsum("btes,ebsd->btd", slots.combine.to(x.dtype), outputs.view(E, B, S, -1))
+    return torch.einsum("btes,ebsd->btd", slots.combine.to(x.dtype), outputs.view(E, B, S, x.shape[2]))
 
 
 def soft_mixture_naive(x: Tensor, slots: Slots, experts: Experts, sequence: Sequence) -> Tensor:
