@@ -147,13 +147,10 @@ def _classes(place: str, layer: Layer, counts: Tensor) -> str:
                 for n, share in zip(own.tolist(), overall, strict=True)
             ]
             rows.append([f"{name} ({count:,})", *cells])
-    everything = [_heat(f"{100 * share:.0f}", 1.0, E) for share in overall]
-    table = _table(
-        f"Experts against classes of tokens, layer {place}",
-        ["class (tokens)", *map(str, range(E))],
-        [*rows, ["all", *everything]],
-        _size(E),
-    )
+    if E <= NUMBERED:
+        rows.append(["all", *(f"{100 * share:.0f}" for share in overall)])
+    label = f"Experts against classes of tokens, layer {place}"
+    table = _table(label, ["class (tokens)", *map(str, range(E))], rows, _size(E))
     return f"<div><p><b>Layer {escape(place)}</b></p>{table}</div>"
 
 
