@@ -60,8 +60,8 @@ class Upcycle(Converter):
         """See `Converter`."""
         given, wanted = source.state_dict(), model.state_dict()
         made: dict[str, Tensor] = {}
-        for path, mixture, dense in _grown(source, model):
-            self._check(path, mixture, dense)
+        for path, mixture, found in _grown(source, model):
+            dense = self._checked(path, mixture, found)
             one = _taken(given, path)
             drawn = _taken(wanted, path)
             experts = self._experts(path, mixture, dense, one, seed)
@@ -81,8 +81,8 @@ class Upcycle(Converter):
             )
         return given | made
 
-    def _check(self, path: str, mixture: MixtureOfExperts, dense: nn.Module | None) -> None:
-        """Raise `UserError` where a mixture cannot be made of what the run has in its place."""
+    def _checked(self, path: str, mixture: MixtureOfExperts, dense: nn.Module | None) -> nn.Module:
+        """What the run has in the place of a mixture, if that can be made of it; else a `UserError`."""
         expert = mixture.experts.one
         if dense is None:
             raise UserError(f"upcycle: {path} is a mixture, and the run has no feed-forward there")
@@ -98,6 +98,7 @@ class Upcycle(Converter):
             )
         if self.split > 1:
             self._check_split(path, mixture, dense)
+        return dense
 
     def _check_split(self, path: str, mixture: MixtureOfExperts, dense: nn.Module) -> None:
         if not isinstance(mixture.router, TopK):

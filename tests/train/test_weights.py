@@ -147,6 +147,19 @@ def test_weights_that_differ_are_named_with_both_shapes(tiny, source, tmp_path):
     assert not (tmp_path / "run" / "meta.json").exists()
 
 
+def test_two_weights_do_not_become_one(tiny, tmp_path):
+    apart = tiny(trainer__max_steps=1, model__tied_embedding=False)
+    source = fit(apart, folder=tmp_path / "source", progress=False)
+    with pytest.raises(UserError, match=r"head.projection.weight: differs from backbone.embed.weight there"):
+        fit(tiny(weights=str(source.folder)), folder=tmp_path / "run", progress=False)
+
+
+def test_one_weight_may_become_two(tiny, source, tmp_path):
+    apart = tiny(weights=str(source.folder), model__tied_embedding=False, optimizer__lr=0.0)
+    run = fit(apart, folder=tmp_path / "run", progress=False)
+    assert torch.equal(run.model.head.projection.weight, source.model.backbone.embed.weight)
+
+
 @pytest.mark.parametrize(
     ("tokenizer", "said"),
     [({"use": "char", "vocab_size": 259}, "data.tokenizer.use: 'byte' there, 'char' here"),

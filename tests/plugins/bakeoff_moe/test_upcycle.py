@@ -5,7 +5,9 @@ import pytest
 import torch
 from bakeoff.errors import UserError
 from bakeoff.interfaces import Sequence
+from bakeoff.parts.linear import Linear
 from bakeoff_moe import Upcycle
+from bakeoff_moe.inner_width import inner_width
 
 V, WIDTH, E = 61, 24, 4
 DENSE = {"use": "gated_mlp", "width": WIDTH, "bias": True}
@@ -202,3 +204,22 @@ def test_another_width_and_a_layer_without_feed_forward_are_named(dense):
 def test_arguments_out_of_range(arguments, said):
     with pytest.raises(UserError, match=said):
         Upcycle(**arguments)
+
+
+class TwoWidths(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = Linear(4, 8), Linear(6, 4, role="output")
+
+
+class AlsoAGain(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = Linear(4, 8), Linear(8, 4, role="output")
+        self.gain = torch.nn.Parameter(torch.ones(8))
+
+
+@pytest.mark.parametrize("feed_forward", [TwoWidths, AlsoAGain])
+def test_a_feed_forward_of_another_make_cannot_be_divided(feed_forward):
+    with pytest.raises(UserError, match="has no one inner width"):
+        inner_width(feed_forward())
