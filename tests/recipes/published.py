@@ -444,7 +444,7 @@ FAMILIES = {
                 f"{_FEED_FORWARD}.shared.width": 40,
                 f"{_FEED_FORWARD}.router.k": 3,
             },
-            noise=0.5,  # as of the dense one; experts magnify it again
+            noise=0.4,  # as of the dense one; experts magnify it again
         ),
         Family(
             "jamba_52b",
