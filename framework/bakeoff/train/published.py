@@ -10,6 +10,7 @@ from bakeoff.interfaces.converter import Converter
 from bakeoff.parts.files import file_hash, replacing, sync_folder, write_sealed, writing
 from bakeoff.recipe import Recipe
 from bakeoff.recipe.demands import outlined, vocabulary
+from bakeoff.registry import names
 from bakeoff.train.folder import RunFolder
 from bakeoff.train.records import identify, meta_of, recorded, write_recipe, write_summary
 from bakeoff.train.run import Run, load_run
@@ -61,6 +62,7 @@ def _from_published(
     recipe: Recipe, converter: Converter, data: Data, source: Path
 ) -> tuple[LanguageModel, dict[str, Any]]:
     """The model of published weights, and what `meta.json` says of them."""
+    files = _files(source)
     if data.tokenizer.learns:
         name = recipe.tree["data"]["tokenizer"]["use"]
         raise UserError(
@@ -68,7 +70,6 @@ def _from_published(
             "with; use {use: pretrained_tokenizer, path: FILE} with the tokenizer.json that belongs to them"
         )
     model = recipe.build("model", vocab_size=data.vocab_size)
-    files = _files(source)
     model.load_state_dict(converter.to_ours(_read(files), model))
     return model, {"imported": {path.name: file_hash(path) for path in files}}
 
@@ -118,9 +119,10 @@ def export_weights(run: Run, folder: Path | str) -> Path:
 def _converter(recipe: Recipe) -> Converter:
     converter = recipe.build("converter")
     if converter is None:
+        known = ", ".join(f"{{use: {each.name}, …}}" for each in names("converter"))
         raise UserError(
-            f"{recipe.name} does not say which published weight is which of its own; give it `converter:`, as "
-            "bakeoff:models/gpt2.yaml does: {use: name_map, weights: …}"
+            f"{recipe.name} does not say which weight of the others is which of its own; give it `converter:`, one of "
+            f"{known}, as bakeoff:models/gpt2.yaml does"
         )
     return converter
 
@@ -130,6 +132,10 @@ def _files(source: Path) -> list[Path]:
     files = sorted(source.glob("*.safetensors")) if source.is_dir() else [source]
     if not source.exists():
         raise UserError(f"{source}: there is no such file or folder")
+    if RunFolder(source).recipe.exists():
+        raise UserError(
+            f"{source} is a run of ours; the recipe's converter reads published weights, so use one of runs"
+        )
     if not files or any(path.suffix != ".safetensors" for path in files):
         held = "holds no *.safetensors" if source.is_dir() else "is no *.safetensors"
         raise UserError(f"{source} {held}; other formats may run code when they are read: convert them first")
