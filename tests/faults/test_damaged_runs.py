@@ -90,7 +90,7 @@ def values(tmp_path_factory):
     block = {
         "use": "pre_norm",
         "mixer": {"use": "attention", "n_heads": 2},
-        "feed_forward": {"use": "mlp", "width": 16},
+        "feed_forward": {"use": "mixture_of_experts", "n_experts": 2, "expert": {"use": "mlp", "width": 8}},
     }
     return {
         "name": "tiny",
@@ -149,7 +149,8 @@ class Opened:
         rows = [{name: cell for name, cell in row.items() if name != "seconds"} for row in kept]
         metrics = {name: number for name, number in run.metrics.items() if name != "seconds"}
         recipe_ = {name: value for name, value in run.recipe.full.items() if name != "name"}
-        return weights(run), rows, metrics, run.tokenizer.encode("the model keeps"), recipe_
+        told = [row for row in run.layers if row["step"] <= known]
+        return weights(run), rows, metrics, run.tokenizer.encode("the model keeps"), recipe_, told
 
 
 def damaged(place, draw):
