@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from bakeoff_moe.grouped_product import Groups
 from bakeoff_moe.load import counted
@@ -112,12 +113,10 @@ def _picked(rows: Tensor, places: Tensor) -> Tensor:
 
 def _summed(rows: Tensor, places: Tensor, weights: Tensor | None = None) -> Tensor:
     """(M, D) -> (N, D): for each token the sum of its rows, weighted; places beyond the last row add nothing."""
-    n, k = places.shape
     if not len(rows):
-        return rows.new_zeros(n, rows.shape[1])
-    if weights is None:
-        weights = (places < len(rows)).to(rows.dtype)
-    y = rows.index_select(0, places[:, 0].clamp_max(len(rows) - 1)) * weights[:, :1]
-    for i in range(1, k):
-        y.addcmul_(rows.index_select(0, places[:, i].clamp_max(len(rows) - 1)), weights[:, i : i + 1])
-    return y
+        return rows.new_zeros(len(places), rows.shape[1])
+    if len(rows) < places.numel():
+        there = places < len(rows)
+        weights = there.to(rows.dtype) if weights is None else torch.where(there, weights, 0.0)
+        places = places.clamp_max(len(rows) - 1)
+    return F.embedding_bag(places, rows, per_sample_weights=weights, mode="sum")

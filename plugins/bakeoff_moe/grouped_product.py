@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
-from bakeoff.parts.products import linear
+from bakeoff.parts.products import is_many, linear, product_of_many
 from torch import Tensor
 
 
@@ -109,7 +109,7 @@ class _Looped(torch.autograd.Function):
         ctx.counts = counts
         y = x.new_empty(len(x), weight.shape[1])
         for e, here in _spans(counts, y):
-            torch.mm(x[here], weight[e].t(), out=y[here])
+            _into(y[here], x[here], weight[e])
         return y
 
     @staticmethod
@@ -117,13 +117,23 @@ class _Looped(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         by_x, by_weight, _ = ctx.needs_input_grad
         dx = x.new_empty(x.shape) if by_x else None
-        dw = weight.new_zeros(weight.shape) if by_weight else None
+        dw = torch.empty_like(weight) if by_weight else None
+        for e in (e for e, count in enumerate(ctx.counts) if not count and dw is not None):
+            dw[e].zero_()
         for e, here in _spans(ctx.counts, dx):
             if dx is not None:
-                torch.mm(dy[here], weight[e], out=dx[here])
+                _into(dx[here], dy[here], weight[e].t())
             if dw is not None:
                 torch.mm(dy[here].t(), x[here], out=dw[e])
         return dx, dw, None
+
+
+def _into(y: Tensor, x: Tensor, weight: Tensor) -> None:
+    """Write `x W^T`."""
+    if is_many(x, weight):
+        y.copy_(product_of_many(x, weight))
+    else:
+        torch.mm(x, weight.t(), out=y)
 
 
 def _one_by_one(x: Tensor, weight: Tensor, counts: list[int]) -> Tensor:
@@ -137,9 +147,12 @@ def _one_by_one(x: Tensor, weight: Tensor, counts: list[int]) -> Tensor:
 
 
 def _spans(counts: list[int], written: Tensor | None) -> Iterator[tuple[int, slice]]:
-    """Each group that has rows, and where; rows beyond the last are filled with zeros."""
+    """Each group that has rows, and where; rows beyond the last are filled with zeros.
+
+    Of tensors without values, which have equal groups and are planned with, the first speaks for all.
+    """
     start = 0
-    for e, count in enumerate(counts):
+    for e, count in enumerate(counts[:1] if isinstance(written, torch._subclasses.FakeTensor) else counts):
         if count:
             yield e, slice(start, start + count)
         start += count

@@ -21,7 +21,7 @@ _HAS_ONEDNN = torch.backends.mkldnn.is_available()
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """(..., d_in), (d_out, d_in) and (d_out,) -> (..., d_out)."""
     if torch.is_grad_enabled():
-        if not _many(x, weight):
+        if not is_many(x, weight):
             return F.linear(x, weight, bias)
         y = _Product.apply(x, weight)
     elif x.numel() > FEW or not _few(x, weight):
@@ -57,10 +57,15 @@ def _few(x: Tensor, weight: Tensor) -> bool:
     )
 
 
+def product_of_many(x: Tensor, weight: Tensor) -> Tensor:
+    """`x W^T` by oneDNN; worth it where `is_many` says so."""
+    return torch.ops.mkldnn._linear_pointwise(x.contiguous(), weight, None, "none", [], "")
+
+
 @torch.library.custom_op("bakeoff::product_of_many", mutates_args=())
 def _product_of_many(x: Tensor, weight: Tensor) -> Tensor:
-    """`x W^T` by oneDNN, which compiled code calls as it is."""
-    return torch.ops.mkldnn._linear_pointwise(x.contiguous(), weight, None, "none", [], "")
+    """The same, which compiled code calls as it is."""
+    return product_of_many(x, weight)
 
 
 @_product_of_many.register_fake
@@ -74,7 +79,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return _product_of_many(x, weight)
+        return (_product_of_many if torch.compiler.is_compiling() else product_of_many)(x, weight)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -84,7 +89,7 @@ class _Product(torch.autograd.Function):
         return dx, torch.mm(dy.flatten(0, -2).t(), x.flatten(0, -2)) if by_weight else None
 
 
-def _many(x: Tensor, weight: Tensor) -> bool:
+def is_many(x: Tensor, weight: Tensor) -> bool:
     """Whether oneDNN is the faster one under gradients: it uses wider vectors than MKL does on some CPUs."""
     return (
         x.is_cpu
