@@ -59,12 +59,15 @@ class Experts(Part):
 
     Under a mesh with a dimension `expert` of P ranks, each of them holds E / P experts, from index `first` on, and rows
     travel to the rank that has theirs and back; all ranks call it alike. A whole state is loaded all the same.
+
+    `active` is how many experts a token goes to, on average.
     """
 
     stacked = True
 
-    def __init__(self, context: LayerContext, *, n_experts: int, expert: FeedForwardFactory):
+    def __init__(self, context: LayerContext, *, n_experts: int, expert: FeedForwardFactory, active: int):
         super().__init__(context)
+        self.active = min(active, n_experts)
         one = expert(context.child(n_experts=None))
         if not one.capabilities.token_local:
             raise ValueError(
@@ -83,6 +86,10 @@ class Experts(Part):
         for name, parameter in one.named_parameters(recurse=False):
             self.register_parameter(name, parameter)
         self._begin()
+
+    def idle(self) -> int:
+        """Parameters of the experts that one token does not go to."""
+        return (self.n_experts - self.active) * self.size
 
     def spread(self, mesh: DeviceMesh) -> None:
         """Keep this rank's experts of all, which stand here with their values."""

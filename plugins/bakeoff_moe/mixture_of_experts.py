@@ -76,7 +76,7 @@ class MixtureOfExperts(FeedForward):
                 "shared_gate is true, but there is no shared expert to gate; set shared, or shared_gate: false"
             )
         self.router = router(context.child(n_experts=n_experts))
-        self.experts = Experts(context, n_experts=n_experts, expert=expert)
+        self.experts = Experts(context, n_experts=n_experts, expert=expert, active=self.router.active())
         self.shared = None if shared is None else shared(context)
         self.shared_gate = Linear(context.d_model, 1, role="gate") if shared_gate else None
         self.balance = self._checked(balance or [])
@@ -193,10 +193,6 @@ class MixtureOfExperts(FeedForward):
         if self.shared is not None:
             work += self.shared.flops(queries, keys) + linear_flops(self.shared_gate, queries)
         return work
-
-    def idle(self) -> int:
-        """Parameters of the experts that one token does not go to."""
-        return (self.n_experts - min(self.n_experts, self.router.active())) * self.experts.size
 
 
 def _without_padding(routing: Routing, real: Tensor | None, n_experts: int) -> Routing:

@@ -82,7 +82,7 @@ def test_without_slots_every_expert_reads_every_token():
     want = sum(weights[:, e, None] * made.experts.alone(e, tokens, sequence_of(x)) for e in range(E))
     torch.testing.assert_close(y, want, atol=1e-5, rtol=1e-5)
     assert made.capabilities.causal
-    assert made.idle() == 0
+    assert made.experts.idle() == 0
 
 
 def test_cost_grows_with_tokens_by_the_scores_and_with_slots_by_the_experts():
