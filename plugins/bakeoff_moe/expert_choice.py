@@ -8,6 +8,7 @@ import torch
 from bakeoff.interfaces import Capabilities, LayerContext, Reference, Routing, Sequence
 from torch import Tensor
 
+from bakeoff_moe.dispatch import has_values
 from bakeoff_moe.scores import ScoredRouter
 
 
@@ -70,7 +71,7 @@ class ExpertChoice(ScoredRouter):
         """Columns of `experts` are experts where they choose, else choices of a token."""
         logits = self.logits(x)
         p = logits.softmax(-1)
-        if self.over == "batch" and not self.training:
+        if (self.over == "batch" and not self.training) or not has_values(p):
             weights, experts = p.topk(self.active())
             return Routing(experts, weights, logits, p)
         groups = _documents(sequence) if self.over == "sequence" else _places(sequence)
