@@ -131,11 +131,7 @@ class MixtureOfExperts(FeedForward):
         order = sort_by_expert(routing.experts, self.n_experts, on_host=self.experts.counted(x))
         rows = self.experts(gather(x.flatten(0, 1), order), order.groups, sequence)
         y = combine(rows, routing.weights, order, self.n_experts, routing.experts).view_as(x)
-        aux = load_sums(routing, real, self.n_experts)
-        for balance in self.balance if self.training else ():
-            found = balance.sums(routing, real, sequence)
-            aux |= {f"{balance.name}.{key}": value for key, value in found.items()}
-        aux |= {f"router.{key}": value for key, value in routing.aux.items()}
+        aux = self._sums(routing, real, sequence) if self.training else {}
         return Result(self._with_shared(y, x, sequence), state, aux, routing.memory)
 
     def naive(self, x: Tensor, sequence: Sequence, state: Any = None) -> Result:
@@ -165,6 +161,14 @@ class MixtureOfExperts(FeedForward):
             if [other.name for other in balance].count(one.name) > 1:
                 raise ValueError(f"balance {one.name} stands in the list more than once")
         return balance
+
+    def _sums(self, routing: Routing, real: Tensor | None, sequence: Sequence) -> dict[str, Tensor]:
+        """What is added up over a step: choices, and what balances and router ask for."""
+        sums = load_sums(routing, real, self.n_experts)
+        for balance in self.balance:
+            found = balance.sums(routing, real, sequence)
+            sums |= {f"{balance.name}.{key}": value for key, value in found.items()}
+        return sums | {f"router.{key}": value for key, value in routing.aux.items()}
 
     def _with_shared(self, y: Tensor, x: Tensor, sequence: Sequence) -> Tensor:
         if self.shared is None:

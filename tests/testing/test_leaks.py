@@ -126,6 +126,15 @@ class SeesRowsInTraining(Mean):
         return x * (1 + x.abs().amax((0, 2), keepdim=True)) if self.training else x
 
 
+class SaysThatTokensStandAlone(Mean):
+    capabilities = Capabilities(token_local=True)
+
+
+def test_a_token_that_is_said_to_stand_alone():
+    assert "token locality" in broken(SaysThatTokensStandAlone)
+    assert "among other tokens" in broken(SaysThatTokensStandAlone)["token locality"]
+
+
 def test_a_leak_between_documents():
     laws = broken(ForgetsStarts)
     assert laws.keys() == {"documents"}
