@@ -47,11 +47,10 @@ def grouped_product(x: Tensor, weight: Tensor, groups: Groups) -> Tensor:
     A loop over groups where their sizes are known, else one grouped kernel (bfloat16 on a GPU that has it). Matrices of
     groups without rows are not read, and have gradients of zero.
     """
-    if groups.counts is not None and torch.is_grad_enabled():
-        return _Looped.apply(x, weight, groups.counts)
-    if groups.counts is not None:
-        return _one_by_one(x, weight, groups.counts)
-    return _OneKernel.apply(x, weight, groups.ends)
+    if groups.counts is None and len(x):
+        return _OneKernel.apply(x.contiguous(), weight, groups.ends)
+    counts = [0] * len(weight) if groups.counts is None else groups.counts
+    return _Looped.apply(x, weight, counts) if torch.is_grad_enabled() else _one_by_one(x, weight, counts)
 
 
 def grouped_product_naive(x: Tensor, weight: Tensor, groups: Groups) -> Tensor:
@@ -64,18 +63,27 @@ def grouped_product_naive(x: Tensor, weight: Tensor, groups: Groups) -> Tensor:
 
 
 def has_kernel(x: Tensor, weight: Tensor, dtype: torch.dtype) -> bool:
-    """Whether `torch._grouped_mm` takes these in `dtype`: bfloat16 on CUDA, rows of 16 bytes, capability 8 or more."""
+    """Whether `torch._grouped_mm` is one kernel for these in `dtype`, that groups of any sizes suit.
+
+    It is for bfloat16, rows of a multiple of 16 bytes and fewer than 1024 groups on CUDA devices of capability 9 or 10;
+    elsewhere it is a loop that reads the sizes on the host, one more time for every product.
+    """
     return (
         x.is_cuda
         and dtype == torch.bfloat16
         and hasattr(torch, "_grouped_mm")
+        and len(weight) < 1024
         and all(width % 8 == 0 for width in weight.shape[1:])
-        and torch.cuda.get_device_capability(x.device) >= (8, 0)
+        and torch.cuda.get_device_capability(x.device)[0] in (9, 10)
     )
 
 
 class _OneKernel(torch.autograd.Function):
-    """One kernel for all groups; what it leaves unwritten, rows of no group and groups without rows, is zeros."""
+    """One kernel for all groups; what it leaves unwritten, rows of no group and groups without rows, is zeros.
+
+    Layouts are those under which the kernel asks nothing of the groups' sizes: in the gradient by the weights, whose
+    sums run over a group's rows, `dy^T` stands by columns and `x` by rows.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:

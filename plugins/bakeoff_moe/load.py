@@ -13,7 +13,7 @@ def load_sums(routing: Routing, real: Tensor | None, n_experts: int) -> dict[str
     """Sums over real tokens: choices (E,) that experts took, tokens, tokens that none took, choices lost to capacity,
     and the entropy of the probabilities in nats, where the router has them."""
     experts, taken = routing.experts, routing.experts < n_experts
-    n = torch.tensor(len(experts), device=experts.device) if real is None else real.sum()
+    n = experts.new_full((), len(experts)) if real is None else real.sum()
     sums = {"choices": counted(experts, n_experts, real), "tokens": n}
     sums["unrouted"] = over_real(~taken.any(-1), real)
     lost = torch.zeros_like(taken) if routing.wanted is None else (routing.wanted < n_experts) & ~taken
