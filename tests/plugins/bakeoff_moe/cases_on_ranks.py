@@ -45,7 +45,10 @@ def rank() -> int:
 
 
 def close(one: Tensor, other: Tensor, what: str) -> None:
-    torch.testing.assert_close(one, other, rtol=0, atol=1e-12, msg=lambda told: f"{what}: {told}")
+    rtol = (
+        0 if one.dtype == torch.float64 else 1e-6
+    )  # counts, and sums that are kept in float32 whatever is computed in
+    torch.testing.assert_close(one, other, rtol=rtol, atol=1e-12, msg=lambda told: f"{what}: {told}")
 
 
 class ById(Router):
@@ -158,7 +161,7 @@ def layer_equals_one(arguments: dict[str, Any], ids: str = "any", data: int = 1,
     for name, value in own_sums.items():
         distributed.all_reduce(value)
         close(value, sums[name], f"sum {name}")
-    for one, of in ((part, own_sums), (whole, sums)):
+    for one, of in ((part, own_sums), (whole, sums)) if sums else ():
         with torch.no_grad():
             one.after_step(one.finish_aux(of)[1])
     for (name, own), (_, theirs) in zip(part.named_buffers(), whole.named_buffers(), strict=True):
