@@ -44,11 +44,14 @@ class Check(Command):
         hashes = {name: each.hash() for name, each in recipes.items()}
         import torch
 
+        from bakeoff.recipe.demands import refuse_foresight
+
         torch.set_num_threads(1)  # the layers under test are small, and memory is planned beside them
         models = {name: _allocated(each, each.demands()) for name, each in recipes.items()}
         planned = _beside([partial(memory, each) for each in recipes.values()])
         known: dict[Any, Any] = {}
         for name, each in recipes.items():
+            refuse_foresight(each, models[name])
             print(f"{name}  {hashes[name]}", flush=True)
             print(f"  schema        ok: {', '.join(each.components())}")
             print("  capabilities  ok")

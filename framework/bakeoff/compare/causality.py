@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bakeoff.parts.causal import Causal
 from bakeoff.recipe import Recipe
+from bakeoff.recipe.demands import foresight
 
 
 def probe(recipe: Recipe, known: dict[Any, Any]) -> str | None:
@@ -16,7 +16,8 @@ def probe(recipe: Recipe, known: dict[Any, Any]) -> str | None:
     from bakeoff.testing import check_model  # slow to import, and not needed where all arms were probed before
 
     model = recipe.demands()
-    if isinstance(recipe.build("objective"), Causal) and not model.backbone.capabilities.causal:
-        return "its parts disclaim `causal`: in next-token prediction they would see what they are to predict"
+    reason = foresight(recipe, model)
+    if reason is not None:
+        return reason
     failures = check_model(model, laws=(1,), known=known).failures
     return None if not failures else f"not causal: layer {failures[0].arguments['layers'][0]}, {failures[0].reason}"

@@ -35,6 +35,25 @@ def check_demands(recipe: Recipe) -> Any:
     return model
 
 
+def foresight(recipe: Recipe, model: Any) -> str | None:
+    """Why the model must not be trained to predict next tokens, if the recipe's objective does that; else None."""
+    from bakeoff.parts.causal import Causal
+
+    if not isinstance(recipe.build("objective"), Causal) or model.backbone.capabilities.causal:
+        return None
+    return "its parts disclaim `causal`: in next-token prediction they would see what they are to predict"
+
+
+def refuse_foresight(recipe: Recipe, model: Any) -> None:
+    """Raise `CapabilityError` with the parts that would see what they are to predict."""
+    reason = foresight(recipe, model)
+    if reason is None:
+        return
+    blind = {type(m) for m in model.modules() if getattr(m, "kind", None) in _WORKERS and not m.capabilities.causal}
+    told = ", ".join(sorted(f"{name_of(cls) or cls.__name__} at {recipe.path_of(cls) or 'model'}" for cls in blind))
+    raise CapabilityError(f"{recipe.name}: {reason}: {told or 'the backbone'}; use parts that claim it")
+
+
 def outlined(recipe: Recipe, vocabulary: int, **links: Any) -> Any:
     """The recipe's model on the meta device; `RecipeError` with the part's path where one refuses its arguments."""
     import torch

@@ -15,6 +15,7 @@ from bakeoff.errors import UserError
 from bakeoff.model.machine import measured_peak
 from bakeoff.parts.kernels import choices
 from bakeoff.recipe import Recipe
+from bakeoff.recipe.demands import refuse_foresight
 from bakeoff.train.assembly import Assembly, TrainingData, assemble, compile_blocks
 from bakeoff.train.checkpoint import Checkpoints
 from bakeoff.train.conductor import Conductor
@@ -53,7 +54,7 @@ def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress 
     Raises `UserError` for what does not fit, `Interrupted` after Ctrl-C (with a checkpoint), `NotFinite` for a loss or
     gradient that is not finite.
     """
-    recipe.demands()
+    refuse_foresight(recipe, recipe.demands())
     if progress is True and recipe.tree["trainer"].get("enable_progress_bar") is False:
         progress = False
     place = RunFolder(Path(folder) if folder is not None else choose_folder(recipe.name, recipe.hash()))
