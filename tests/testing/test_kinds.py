@@ -209,6 +209,16 @@ class BeginsAnew(Causal):
         return super().token_losses(model, batch)._replace(state=state)
 
 
+class HearsNoFeedback(Causal):
+    def _feedback(self, *_):
+        return {}
+
+
+class HearsOnlyCosts(Causal):
+    def _feedback(self, *given):
+        return {name: (total.detach(), n) for name, (total, n) in super()._feedback(*given).items()}
+
+
 class Positional(Mean):
     def __init__(self, context, width=4):
         super().__init__(context)
@@ -270,6 +280,8 @@ class NoExamples(Mean):
         (AnySplit, "documents", "documents('test') is accepted; the splits are train, validation"),
         (Averages, "terms", "documents None: term 'loss' is"),
         (BeginsAnew, "continuing", "documents None: token_losses of two windows through the state differ by"),
+        (HearsNoFeedback, "feedback", "documents None: a part shows feedback, but no term has this name"),
+        (HearsOnlyCosts, "feedback", "the term 'feedback' has no gradient in what the log-probabilities come from"),
         (Positional, "schema", "argument 'width' is not keyword-only"),
         (Swallows, "schema", "argument 'options' swallows what is not known"),
         (Untyped, "schema", "argument 'width' has no type, so a recipe cannot be checked against it"),

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bakeoff.interfaces.objective import Objective, Terms
+from bakeoff.interfaces.objective import Feedback, Objective, Terms
+from bakeoff.interfaces.result import Result
 from bakeoff.model import LanguageModel
+from bakeoff.testing.batch import pulled
 from bakeoff.testing.build import VOCABULARY
 from bakeoff.testing.candidate import Candidate
 from bakeoff.testing.host import model
@@ -60,6 +62,29 @@ def continuing(candidate: Candidate) -> None:
         apart = (torch.cat(nats, 1) - objective.token_losses(network, batch).nats).detach().abs().max()
         if not apart < 1e-6:
             raise Broken(f"{told}: token_losses of two windows through the state differ by {float(apart):.2g} nats")
+
+
+@law(None, "feedback", "objective")
+def feedback(candidate: Candidate) -> None:
+    """What parts show as feedback is a term that rows add up to, and that reaches the choices' log-probabilities."""
+    objective, network = _built(candidate)
+    network.backbone.register_forward_hook(_shows)
+    for told, batch in _batches(objective, candidate):
+        run = partial(_run, objective, network, batch)
+        whole, rows = run(slice(None))[0], [run(slice(row, row + 1))[0] for row in range(3)]
+        if "feedback" not in whole:
+            raise Broken(f"{told}: a part shows feedback, but no term has this name: its choices learn nothing")
+        _adds_up(f"{told}: term", {"feedback": whole["feedback"]}, rows)
+        total = whole["feedback"][0]
+        (slope,) = pulled(total, [network.backbone.embedding]) if total.requires_grad else (torch.zeros(1),)
+        if not bool(slope.any()):
+            raise Broken(f"{told}: the term 'feedback' has no gradient in what the log-probabilities come from")
+
+
+def _shows(backbone: Any, given: tuple[Any, ...], result: Result) -> None:
+    """As a part would whose choices depend on what the backbone gives."""
+    log_p = result.y[..., :2].log_softmax(-1)[..., 0]
+    given[0].memory["feedback.kit"] = Feedback(log_p, torch.ones_like(log_p), 0.5)
 
 
 def _built(candidate: Candidate) -> tuple[Any, LanguageModel]:
