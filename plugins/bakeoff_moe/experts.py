@@ -64,6 +64,8 @@ class Experts(Part):
     """
 
     stacked = True
+    first: int
+    ranks: DeviceMesh | None
 
     def __init__(self, context: LayerContext, *, n_experts: int, expert: FeedForwardFactory, active: int):
         super().__init__(context)
@@ -78,14 +80,14 @@ class Experts(Part):
         self.size = sum(parameter.numel() for parameter in one.parameters())
         self.work = one.flops(1, 1)
         self.roles = one.roles  # type: ignore[misc]
-        self.ranks = expert_ranks(context.mesh)
-        self.together = _stack(one, self._share(self.ranks))
+        ranks = expert_ranks(context.mesh)
+        self.together = _stack(one, self._share(ranks))
         self._one = (one,)  # not a child: its parameters are this module's
         for name, child in one.named_children():
             self.add_module(name, child)
         for name, parameter in one.named_parameters(recurse=False):
             self.register_parameter(name, parameter)
-        self._begin()
+        self._stand(ranks)
 
     def idle(self) -> int:
         """Parameters of the experts that one token does not go to."""
@@ -96,8 +98,7 @@ class Experts(Part):
         assert self.ranks is None
         ranks = expert_ranks(mesh)
         here = self._share(ranks)
-        self.ranks = ranks
-        self._begin()
+        self._stand(ranks)
         for parameter in self.parameters():
             parameter.data = parameter.data[self.first : self.first + here].clone()
 
@@ -111,12 +112,12 @@ class Experts(Part):
             )
         return self.n_experts // n
 
-    def _begin(self) -> None:
-        """Tell all that is stacked which expert is its first."""
-        self.first = 0 if self.ranks is None else self.ranks.get_local_rank() * self._share(self.ranks)
+    def _stand(self, ranks: DeviceMesh | None) -> None:
+        """Tell all that is stacked which expert is the first here, and who has the others."""
+        first = 0 if ranks is None else ranks.get_local_rank() * self._share(ranks)
         for owner in self.modules():
             if getattr(owner, "stacked", False):
-                owner.first = self.first  # type: ignore[assignment]
+                owner.first, owner.ranks = first, ranks  # type: ignore[assignment]
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         for name, own in self.named_parameters():

@@ -86,7 +86,7 @@ def roles(module: nn.Module) -> dict[str, str]:
     """Role of every parameter by qualified name; a shared parameter stands once, under its first name.
 
     Where a module's attribute `stacked` is true, the first dimension of its own parameters counts alike things, such as
-    experts; it holds those from index `first` on, 0 by default.
+    experts; it holds those from index `first` on, 0 by default, and `ranks`, where it is not None, hold the others.
     Roles: embedding, input, hidden, output (writes into the residual stream), readout, gate, vector (fewer than two
     dimensions: gains, biases, decay rates). A part names those that its shape does not tell in `roles`.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Items
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,9 @@ from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.component import Capabilities, Component
 from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.sequence import Need, Sequence
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class Part(nn.Module, Component):
@@ -35,6 +38,9 @@ class Part(nn.Module, Component):
     def needs(self) -> Items[Need]:
         """What this part (children speak for themselves) reads from the sequence by `sequence[need]`."""
         return ()
+
+    def spread(self, mesh: DeviceMesh) -> None:
+        """Keep this rank's share of what a dimension of `mesh` shares out, such as experts; parts within do so too."""
 
     def flops(self, queries: int, keys: int) -> int:
         """Multiply-add work, two per pair, of one row's forward: its last `queries` tokens, `keys` tokens in all.

@@ -11,6 +11,13 @@ from bakeoff.interfaces import Capabilities, FeedForward, LayerContext, Result, 
 from bakeoff.interfaces.context import built_on
 from bakeoff.interfaces.init import initialise
 from bakeoff.model import LanguageModel
+from bakeoff.model.spreading import (
+    average_spread_gradients,
+    gathered_state_dict,
+    spread,
+    spread_parameters,
+    total_norm,
+)
 from bakeoff.parts.causal import Causal
 from bakeoff.parts.linear import Linear
 from bakeoff.parts.needs import gather
@@ -19,13 +26,6 @@ from bakeoff.train.module import all_add
 from bakeoff.train.sums import StepSums
 from bakeoff_moe import MixtureOfExperts
 from bakeoff_moe.exchange import exchange
-from bakeoff_moe.expert_parallel import (
-    average_spread_gradients,
-    gathered_state_dict,
-    spread,
-    spread_parameters,
-    total_norm,
-)
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
@@ -216,7 +216,10 @@ def training_equals_one(data: int) -> None:
         wrapped(tokens[rows[rank()]], real[rows[rank()]]).backward()
         average_spread_gradients(part, mesh)
         totals = [one.sums.finish(list(one.parameters())) for one in (whole, part)]
-        norm, own_norm = torch.nn.utils.get_total_norm([p.grad for p in whole.parameters()]), total_norm(part, mesh)
+        norm, own_norm = (
+            torch.nn.utils.get_total_norm([p.grad for p in whole.parameters()]),
+            total_norm(part, mesh["expert"]),
+        )
         close(own_norm, norm, "norm")
         for one, of, its_norm in zip((whole, part), totals, (norm, own_norm), strict=True):
             torch.nn.utils.clip_grads_with_norm_(one.parameters(), 0.5 * float(norm), its_norm)
