@@ -27,10 +27,10 @@ class Order(NamedTuple):
     groups: Groups
 
 
-def sort_by_expert(experts: Tensor, n_experts: int, *, on_host: bool) -> Order:
+def sort_by_expert(experts: Tensor, n_experts: int, *, on_host: bool, compact: bool = False) -> Order:
     """(N, k) choices, E for one not taken; `on_host`: learn how many each expert has, at the cost of waiting.
 
-    Without `on_host`, M is N k; with it, choices not taken are left out.
+    With `on_host`, or `compact`, which waits for their number alone, choices not taken are left out; else M is N k.
     """
     flat = experts.reshape(-1)
     order = flat.argsort(stable=True)
@@ -38,8 +38,11 @@ def sort_by_expert(experts: Tensor, n_experts: int, *, on_host: bool) -> Order:
     counts = counted(flat, n_experts, None)
     ends = counts.cumsum(0).to(torch.int32)
     known = _plain(counts, len(flat)) if on_host else None
-    taken = order if known is None else order[: sum(known)]
-    return Order(taken // experts.shape[1], places.view_as(experts), Groups(ends, known))
+    if known is not None:
+        order = order[: sum(known)]
+    elif compact:
+        order = order[: int(ends[-1])]
+    return Order(order // experts.shape[1], places.view_as(experts), Groups(ends, known))
 
 
 def gather(x: Tensor, order: Order) -> Tensor:

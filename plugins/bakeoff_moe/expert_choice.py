@@ -31,6 +31,8 @@ class ExpertChoice(ScoredRouter):
         "Zhou et al.", 2022, "Mixture-of-Experts with Expert Choice Routing", "https://arxiv.org/abs/2202.09368"
     )
 
+    sparse = True
+
     def __init__(
         self,
         context: LayerContext,

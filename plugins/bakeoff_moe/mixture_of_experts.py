@@ -128,7 +128,8 @@ class MixtureOfExperts(FeedForward):
             return Result(self._with_shared(soft_mixture(x, routing, self.experts, sequence), x, sequence), state)
         real = None if sequence.real is None else sequence.real.flatten()
         routing = _without_padding(routing, real, self.n_experts)
-        order = sort_by_expert(routing.experts, self.n_experts, on_host=self.experts.counted(x))
+        on_host = self.experts.counted(x)
+        order = sort_by_expert(routing.experts, self.n_experts, on_host=on_host, compact=self.router.sparse)
         rows = self.experts(gather(x.flatten(0, 1), order), order.groups, sequence)
         y = combine(rows, routing.weights, order, self.n_experts, routing.experts).view_as(x)
         aux = self._sums(routing, real, sequence) if self.training else {}

@@ -63,6 +63,9 @@ class Router(Part):
     gives: ClassVar[Items[str]] = ("logits", "probabilities")
     """Which of the optional fields of `Routing` it fills, for balances."""
 
+    sparse: ClassVar[bool] = False
+    """Most of the choices that it returns are not taken, so that it pays to leave them out before anything is read."""
+
     def __init__(self, context: LayerContext):
         super().__init__(context)
         if context.n_experts is None:
