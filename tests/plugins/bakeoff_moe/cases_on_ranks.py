@@ -290,3 +290,10 @@ def indivisible() -> None:
         layer({"n_experts": n + 1}, mesh_of())
     with pytest.raises(ValueError, match=told):
         spread(layer({"n_experts": n + 1}), mesh_of())
+
+
+def one_fails() -> None:
+    """Rank 1 gives up, and the others wait for it."""
+    if rank() == 1:
+        raise ValueError("rank 1 gives up")
+    distributed.barrier()

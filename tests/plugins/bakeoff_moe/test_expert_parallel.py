@@ -72,3 +72,10 @@ def test_experts_that_are_not_spread_learn_under_ddp(ranks):
 @pytest.mark.slow
 def test_uneven_experts_are_refused(ranks):
     ranks.run("indivisible")
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_is_named_and_none_is_left_waiting(ranks):
+    with pytest.raises(AssertionError, match=r"(?s)rank 1 of [24]: .*rank 1 gives up"):
+        ranks.run("one_fails")
+    assert not ranks.processes

@@ -147,34 +147,60 @@ LAYERS = [
 ]
 
 
-@pytest.mark.parametrize("arguments", LAYERS)
-@pytest.mark.parametrize("real", ["all", "some", "none"])
-def test_a_layer_by_one_kernel_is_that_of_the_loop(arguments, real, monkeypatch):
-    context = LayerContext(d_model=16, vocab_size=4, max_length=32)
-    layer = built(MixtureOfExperts, arguments, context)
+def filled(arguments):
+    layer = built(MixtureOfExperts, arguments, LayerContext(d_model=16, vocab_size=4, max_length=32))
     initialise(layer, seed=0)
-    layer = layer.double()
-    draw = torch.Generator().manual_seed(1)
+    return layer
+
+
+def run(layer, x, real=None):
+    """Outputs and all gradients."""
+    layer.zero_grad()
+    x = x.clone().requires_grad_()
+    tokens = torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)
+    y = layer(x, Sequence(tokens, real=real).prepare(gather(layer))).y
+    (y * x.flip(0)).sum().backward()
+    return [y.detach(), x.grad, *(p.grad.clone() for p in layer.parameters())]
+
+
+def products(layer):
+    """How many products a pass forward and back has."""
+    return 3 * sum(name.startswith("experts") and name.endswith("weight") for name, _ in layer.named_parameters())
+
+
+@pytest.mark.parametrize("arguments", LAYERS)
+@pytest.mark.parametrize("real", [1.0, 0.6, 0.0])
+def test_a_layer_by_one_kernel_is_that_of_the_loop(arguments, real, monkeypatch):
+    layer, draw = filled(arguments).double(), torch.Generator().manual_seed(1)
     x = torch.randn(2, 5, 16, generator=draw, dtype=torch.float64)
-    marks = {"all": None, "some": torch.rand(2, 5, generator=draw) < 0.6, "none": torch.zeros(2, 5, dtype=torch.bool)}[
-        real
-    ]
-
-    def run():
-        layer.zero_grad()
-        inputs = x.clone().requires_grad_()
-        y = layer(inputs, Sequence(torch.zeros(2, 5, dtype=torch.long), real=marks).prepare(gather(layer))).y
-        (y * x.flip(0)).sum().backward()
-        return [y.detach(), inputs.grad, *(p.grad.clone() for p in layer.parameters())]
-
-    looped, calls = run(), []
+    marks = torch.rand(2, 5, generator=draw) < real
+    looped, calls = run(layer, x, marks), []
     monkeypatch.setattr(bakeoff_moe.experts, "has_kernel", lambda *_: True)
     monkeypatch.setattr(torch, "_grouped_mm", lambda *args, **kwargs: calls.append(1) or stand_in(*args, **kwargs))
-    for one, other in zip(run(), looped, strict=True):
+    for one, other in zip(run(layer, x, marks), looped, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
-    assert len(calls) == 3 * sum(
-        name.endswith("weight") and name.startswith("experts") for name, _ in layer.named_parameters()
-    )
+    assert len(calls) == products(layer)
+
+
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] not in (9, 10),
+    reason="the one kernel runs on CUDA GPUs of capability 9 and 10, and there is none",
+)
+@pytest.mark.parametrize("arguments", LAYERS)
+def test_the_kernel_of_a_gpu_is_the_loop_and_waits_for_nothing(arguments, monkeypatch):
+    layer, draw = filled(arguments).bfloat16().cuda(), torch.Generator().manual_seed(1)
+    x = torch.randn(2, 50, 16, generator=draw).bfloat16().cuda()
+    real = (torch.rand(2, 50, generator=draw) < 0.8).cuda()
+    run(layer, x, real)  # what is waited for once, the first time
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found = run(layer, x, real)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    monkeypatch.setattr(bakeoff_moe.experts, "has_kernel", lambda *_: False)
+    for one, other in zip(found, run(layer, x, real), strict=True):
+        scale = float(other.abs().max())
+        torch.testing.assert_close(one, other, rtol=0, atol=0.02 * scale)
 
 
 @pytest.mark.parametrize("arguments", LAYERS)
