@@ -17,7 +17,8 @@ def soft_mixture(x: Tensor, slots: Slots, experts: Experts, sequence: Sequence) 
     B, E, S, _ = slots.dispatch.shape
     inputs = torch.einsum("best,btd->ebsd", slots.dispatch.to(x.dtype), x)
     ends = torch.arange(1, E + 1, device=x.device, dtype=torch.int32) * (B * S)
-    outputs = experts(inputs.flatten(0, 2), Groups(ends, [B * S] * E), sequence)
+    counts = [B * S] * E if experts.counted(x) else None
+    outputs = experts(inputs.flatten(0, 2), Groups(ends, counts), sequence)
     return torch.einsum("btes,ebsd->btd", slots.combine.to(x.dtype), outputs.view(E, B, S, x.shape[2]))
 
 
