@@ -1,4 +1,4 @@
-"""Candidates in processes of their own, one thread each, that take a turn when they are asked to."""
+"""Candidates in processes of their own that take a turn when they are asked to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Candidate(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """Parameters of a candidate, CPU seconds of each counted turn, and MiB at the peak over what stood before it."""
+    """Parameters of a candidate, seconds of each counted turn, and MiB at the peak over what stood before it."""
 
     parameters: int
     seconds: list[float]
@@ -74,15 +74,15 @@ def decoding(batch: int, prompt: int, new: int, vocabulary: int) -> Callable[[Ca
 
 
 def race(
-    builds: Mapping[str, Build], prepare: Callable[[Candidate], Callable[[], Any]], rounds: int
+    builds: Mapping[str, Build], prepare: Callable[[Candidate], Callable[[], Any]], rounds: int, threads: int = 1
 ) -> dict[str, Timed]:
-    """Turns in rotating order, the first of each not counted."""
+    """Turns in rotating order, the first of each not counted; CPU time of one thread, wall time of several."""
     context = multiprocessing.get_context("fork")
     pipes: dict[str, Connection] = {}
     sizes: dict[str, int] = {}
     for name, build in builds.items():
         pipes[name], far = context.Pipe()
-        context.Process(target=_serve, args=(build, prepare, far), daemon=True).start()
+        context.Process(target=_serve, args=(build, prepare, far, threads), daemon=True).start()
         far.close()
         sizes[name] = pipes[name].recv()
     seconds: dict[str, list[float]] = {name: [] for name in builds}
@@ -99,8 +99,9 @@ def race(
     return {name: Timed(sizes[name], seconds[name], peaks[name]) for name in names}
 
 
-def _serve(build: Build, prepare: Callable[[Candidate], Callable[[], Any]], pipe: Connection) -> None:
-    torch.set_num_threads(1)
+def _serve(build: Build, prepare: Callable[[Candidate], Callable[[], Any]], pipe: Connection, threads: int) -> None:
+    torch.set_num_threads(threads)
+    clock = time.process_time if threads == 1 else time.perf_counter
     torch.manual_seed(0)
     build()
     gc.collect()
@@ -110,9 +111,9 @@ def _serve(build: Build, prepare: Callable[[Candidate], Callable[[], Any]], pipe
     turn = prepare(candidate)
     pipe.send(sum(p.numel() for p in candidate.model.parameters()))
     while pipe.recv():
-        start = time.process_time()
+        start = clock()
         turn()
-        pipe.send((time.process_time() - start, _resident("VmHWM") - before))
+        pipe.send((clock() - start, _resident("VmHWM") - before))
 
 
 def _resident(field: str) -> float:
