@@ -15,8 +15,8 @@ from bakeoff_moe.load import over_real
 class Importance(Balance):
     """The squared coefficient of variation, over experts, of the sum of the weights that tokens give each.
 
-    0 where all are alike, E - 1 where one has everything: the variance is that of the E experts themselves, divided by
-    E as in the authors' code, since the paper leaves it open.
+    0 where all are alike, E - 1 where one has everything: the variance, which the paper leaves open, is that of
+    the E experts themselves, divided by E and not by E - 1.
 
     Parameters
     ----------
