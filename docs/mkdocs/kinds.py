@@ -14,7 +14,6 @@ from bakeoff.registry import KINDS, Entry, find, interface_of, names
 from bakeoff.testing.law import laws_for
 
 
-
 def all_kinds() -> list[str]:
     """Every kind."""
     return list(KINDS)

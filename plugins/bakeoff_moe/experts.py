@@ -155,8 +155,10 @@ class Experts(Part):
         return by_owners(rows, groups, self.ranks, lambda x, own: self._here(x, own, sequence), on_host=on_host)
 
     def _in_one_kernel(self, x: Tensor) -> bool:
-        kind = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
-        return self.together and all(has_kernel(x, p, kind) for p in self.parameters() if p.ndim == 3)
+        if not (x.is_cuda and self.together):
+            return False
+        kind = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+        return all(has_kernel(x, p, kind) for p in self.parameters() if p.ndim == 3)
 
     def _here(self, rows: Tensor, groups: Groups, sequence: Sequence) -> Tensor:
         """(M, D) -> (M, D), by the experts that stand here."""

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
-from bakeoff.parts.products import is_many, linear, product_of_many
+from bakeoff.parts.products import linear
 from torch import Tensor
 
 
@@ -117,7 +117,7 @@ class _Looped(torch.autograd.Function):
         ctx.counts = counts
         y = x.new_empty(len(x), weight.shape[1])
         for e, here in _spans(counts, y):
-            _into(y[here], x[here], weight[e])
+            torch.mm(x[here], weight[e].t(), out=y[here])
         return y
 
     @staticmethod
@@ -130,18 +130,10 @@ class _Looped(torch.autograd.Function):
             dw[e].zero_()
         for e, here in _spans(ctx.counts, dx):
             if dx is not None:
-                _into(dx[here], dy[here], weight[e].t())
+                torch.mm(dy[here], weight[e], out=dx[here])
             if dw is not None:
                 torch.mm(dy[here].t(), x[here], out=dw[e])
         return dx, dw, None
-
-
-def _into(y: Tensor, x: Tensor, weight: Tensor) -> None:
-    """Write `x W^T`."""
-    if is_many(x, weight):
-        y.copy_(product_of_many(x, weight))
-    else:
-        torch.mm(x, weight.t(), out=y)
 
 
 def _one_by_one(x: Tensor, weight: Tensor, counts: list[int]) -> Tensor:
