@@ -125,9 +125,11 @@ class _Looped(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         by_x, by_weight, _ = ctx.needs_input_grad
         dx = x.new_empty(x.shape) if by_x else None
-        dw = torch.empty_like(weight) if by_weight else None
-        for e in (e for e, count in enumerate(ctx.counts) if not count and dw is not None):
-            dw[e].zero_()
+        dw = None
+        if by_weight:
+            dw = torch.empty_like(weight)
+            for e in (e for e, count in enumerate(ctx.counts) if not count):
+                dw[e] = 0.0
         for e, here in _spans(ctx.counts, dx):
             if dx is not None:
                 torch.mm(dy[here], weight[e], out=dx[here])

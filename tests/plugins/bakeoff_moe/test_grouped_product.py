@@ -7,7 +7,6 @@ kernel asks for and leaves garbage where that one writes nothing.
 from contextlib import nullcontext
 from types import SimpleNamespace
 
-import bakeoff_moe.experts
 import pytest
 import torch
 from bakeoff.interfaces import LayerContext, Sequence
@@ -15,6 +14,7 @@ from bakeoff.interfaces.init import initialise
 from bakeoff.parts.needs import gather
 from bakeoff.testing.build import built
 from bakeoff_moe import MixtureOfExperts
+from bakeoff_moe.experts import Experts
 from bakeoff_moe.grouped_product import Groups, grouped_product, grouped_product_naive, has_kernel
 from torch.utils import deterministic
 
@@ -176,7 +176,7 @@ def test_a_layer_by_one_kernel_is_that_of_the_loop(arguments, real, monkeypatch)
     x = torch.randn(2, 5, 16, generator=draw, dtype=torch.float64)
     marks = torch.rand(2, 5, generator=draw) < real
     looped, calls = run(layer, x, marks), []
-    monkeypatch.setattr(bakeoff_moe.experts, "has_kernel", lambda *_: True)
+    monkeypatch.setattr(Experts, "_in_one_kernel", lambda experts, x: experts.together)
     monkeypatch.setattr(torch, "_grouped_mm", lambda *args, **kwargs: calls.append(1) or stand_in(*args, **kwargs))
     for one, other in zip(run(layer, x, marks), looped, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
@@ -198,7 +198,7 @@ def test_the_kernel_of_a_gpu_is_the_loop_and_waits_for_nothing(arguments, monkey
         found = run(layer, x, real)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    monkeypatch.setattr(bakeoff_moe.experts, "has_kernel", lambda *_: False)
+    monkeypatch.setattr(Experts, "_in_one_kernel", lambda experts, x: False)
     for one, other in zip(found, run(layer, x, real), strict=True):
         scale = float(other.abs().max())
         torch.testing.assert_close(one, other, rtol=0, atol=0.02 * scale)
@@ -211,7 +211,7 @@ def test_one_kernel_never_waits_for_the_device(arguments, half_precision, monkey
     def shapes_alone(a, b, *, offs):
         return a.new_empty(*([len(offs)] if b.ndim == 2 else []), len(a), b.shape[-1])
 
-    monkeypatch.setattr(bakeoff_moe.experts, "has_kernel", lambda *_: True)
+    monkeypatch.setattr(Experts, "_in_one_kernel", lambda experts, x: experts.together)
     monkeypatch.setattr(torch, "_grouped_mm", shapes_alone)
     monkeypatch.setattr(torch, "autocast", lambda *args, **kwargs: nullcontext())  # knows no device without values
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *args: False)
