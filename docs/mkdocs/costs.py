@@ -68,7 +68,7 @@ def specimen(cls: type) -> Part | None:
     """One of the stated size, on the meta device; None if it cannot be built without more being said."""
     place = LayerContext(
         d_model=D_MODEL, vocab_size=VOCABULARY, max_length=LENGTH, depth=2, n_heads=HEADS, n_kv_heads=HEADS,
-        head_width=D_MODEL // HEADS,
+        head_width=D_MODEL // HEADS, n_experts=8,
     )  # fmt: skip
     try:
         with torch.device("meta"):

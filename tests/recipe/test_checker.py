@@ -124,7 +124,7 @@ def test_values_that_fit(arguments, kept):
         ({"inner": "mlp"}, "mixer.inner: takes a feed forward, {use: NAME, …} or null, not 'mlp' (text)"),
         (
             {"inner": {"width": 3}},
-            "mixer.inner: names no class: `use` is missing (it has width); it takes clamped_glu, gated_mlp",
+            "mixer.inner: names no class: `use` is missing (it has width); it takes clamped_glu, ",
         ),
         ({"inner": {"use": "mpl"}}, "mixer.inner.use: no feed_forward is called 'mpl'; did you mean 'mlp'"),
         ({"inner": {"use": "torch.nn.Linear"}}, "mixer.inner.use: torch.nn.Linear is no FeedForward"),
