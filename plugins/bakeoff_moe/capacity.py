@@ -30,13 +30,19 @@ class TokenGroups(Need):
 
     def derive(self, sequence: Sequence) -> Grouped:
         """From `segments`; without documents a row is one group."""
-        B, T, device = sequence.batch, sequence.length, sequence.tokens.device
-        rows = torch.arange(B, device=device)[:, None] * (T + 1)
-        group = (rows.expand(B, T) if sequence.segments is None else rows + sequence.segments).flatten()
+        B, T = sequence.batch, sequence.length
+        group = documents_of(sequence)
         real = None if sequence.real is None else sequence.real.flatten()
         counts = torch.ones_like(group) if real is None else real.long()
         size = counts.new_zeros(B * (T + 1)).scatter_add_(0, group, counts)[group]
         return Grouped(group, size, real)
+
+
+def documents_of(sequence: Sequence) -> Tensor:
+    """(N,) long: a number for each document of each row, below B (T + 1); without documents, for each row."""
+    B, T = sequence.batch, sequence.length
+    rows = torch.arange(B, device=sequence.tokens.device)[:, None] * (T + 1)
+    return (rows.expand(B, T) if sequence.segments is None else rows + sequence.segments).flatten()
 
 
 class LimitedRouter(ScoredRouter):

@@ -8,6 +8,7 @@ import torch
 from bakeoff.interfaces import Capabilities, LayerContext, Reference, Routing, Sequence
 from torch import Tensor
 
+from bakeoff_moe.capacity import documents_of
 from bakeoff_moe.dispatch import has_values
 from bakeoff_moe.scores import ScoredRouter
 
@@ -76,7 +77,7 @@ class ExpertChoice(ScoredRouter):
         if (self.over == "batch" and not self.training) or not has_values(p):
             weights, experts = p.topk(self.active())
             return Routing(experts, weights, logits, p)
-        groups = _documents(sequence) if self.over == "sequence" else _places(sequence)
+        groups = documents_of(sequence) if self.over == "sequence" else _places(sequence)
         real = torch.ones_like(groups, dtype=torch.bool) if sequence.real is None else sequence.real.flatten()
         n = groups.new_zeros(sequence.batch * (sequence.length + 1)).scatter_add_(0, groups, real.long())
         share = torch.minimum((n * (self.capacity / self.n_experts) + 0.5).long().clamp_min(1), n)
@@ -105,13 +106,6 @@ def ranks(scores: Tensor, groups: Tensor) -> Tensor:
     ordered = groups.sort().values
     within = torch.arange(len(groups), device=groups.device) - torch.searchsorted(ordered, ordered)
     return torch.empty_like(order).scatter_(0, order, within[:, None].expand_as(order))
-
-
-def _documents(sequence: Sequence) -> Tensor:
-    """(N,) long: a number for each document of each row, below B (T + 1)."""
-    rows = torch.arange(sequence.batch, device=sequence.tokens.device)[:, None] * (sequence.length + 1)
-    groups = rows.expand(-1, sequence.length) if sequence.segments is None else rows + sequence.segments
-    return groups.flatten()
 
 
 def _places(sequence: Sequence) -> Tensor:

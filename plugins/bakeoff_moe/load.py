@@ -16,7 +16,7 @@ def load_sums(routing: Routing, real: Tensor | None, n_experts: int) -> dict[str
     n = experts.new_full((), len(experts)) if real is None else real.sum()
     sums = {"choices": counted(experts, n_experts, real), "tokens": n}
     sums["unrouted"] = over_real(~taken.any(-1), real)
-    lost = torch.zeros_like(taken) if routing.wanted is None else (routing.wanted < n_experts) & ~taken
+    lost = (routing.chosen < n_experts) & ~taken
     sums["lost"] = over_real(lost.sum(-1), real)
     if routing.probabilities is not None:
         sums["entropy"] = over_real(torch.special.entr(routing.probabilities.detach()).sum(-1), real)

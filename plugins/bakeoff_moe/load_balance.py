@@ -54,8 +54,7 @@ def shares(routing: Routing, real: Tensor | None) -> dict[str, Tensor]:
     """Sums over real tokens: how often each expert was chosen, and its probability; (E,) each."""
     probabilities = routing.probabilities
     assert probabilities is not None
-    wanted = routing.experts if routing.wanted is None else routing.wanted
-    chosen = counted(wanted, probabilities.shape[1], real).to(probabilities.dtype)
+    chosen = counted(routing.chosen, probabilities.shape[1], real).to(probabilities.dtype)
     return {"chosen": chosen, "probabilities": over_real(probabilities, real)}
 
 

@@ -37,7 +37,7 @@ class SequenceBalance(Balance):
 
     def sums(self, routing: Routing, real: Tensor | None, sequence: Sequence) -> dict[str, Tensor]:
         """The rows' losses, added up, and how many rows there are."""
-        p, wanted = routing.probabilities, routing.experts if routing.wanted is None else routing.wanted
+        p, wanted = routing.probabilities, routing.chosen
         assert p is not None
         B, T, E = sequence.batch, sequence.length, p.shape[1]
         if real is not None:

@@ -40,6 +40,11 @@ class Routing(NamedTuple):
     aux: Mapping[str, Tensor] = _NOTHING
     memory: Mapping[str, Any] = _NOTHING
 
+    @property
+    def chosen(self) -> Tensor:
+        """(N, k) long, the choices with those that found no room."""
+        return self.experts if self.wanted is None else self.wanted
+
 
 class Slots(NamedTuple):
     """Soft routing: every one of an expert's S slots reads a mixture of a row's tokens, every token one of all slots.

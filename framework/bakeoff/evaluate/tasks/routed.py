@@ -153,8 +153,7 @@ def _choices(router: Router, routing: Routing, real: Tensor) -> Choices:
     largest = weights.float().masked_fill(~taken, -torch.inf).argmax(-1, keepdim=True)
     first = experts.gather(-1, largest).squeeze(-1)
     first = torch.where(taken.any(-1), first, E)
-    wanted = experts if routing.wanted is None else routing.wanted[keep]
-    lost = ((wanted < E) & ~taken).sum(-1)
+    lost = ((routing.chosen[keep] < E) & ~taken).sum(-1)
     p = routing.probabilities
     entropy = None if p is None else torch.special.entr(p[keep]).sum(-1).cpu()
     return Choices(E, experts.cpu(), first.cpu(), lost.cpu(), entropy)
