@@ -25,7 +25,10 @@ class Gated(nn.Module):
 @pytest.fixture
 def part():
     torch.manual_seed(0)
-    return Gated()
+    part = Gated()
+    for parameter in part.parameters():
+        nn.init.normal_(parameter)
+    return part
 
 
 def serving(part, *paths, rank=2):
