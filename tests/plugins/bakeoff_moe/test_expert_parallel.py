@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+from bakeoff.testing.ranks import shared_ranks
 
-from .ranks import Ranks
+CASES = Path(__file__).with_name("cases_on_ranks.py")
 
 SHARED = {"shared": {"use": "mlp", "width": 5}, "shared_gate": True}
 BALANCED = {
@@ -14,17 +15,15 @@ BALANCED = {
 
 
 @pytest.fixture(scope="module", params=[2, 4])
-def ranks(request, tmp_path_factory):
+def ranks(request):
     """Two, and four, processes."""
-    pool = Ranks(request.param, Path(__file__).with_name("cases_on_ranks.py"), tmp_path_factory.mktemp("ranks"))
-    yield pool
-    pool.close()
+    return shared_ranks(request.param)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 def test_rows_go_where_they_are_sent_and_gradients_back(ranks, dtype):
-    ranks.run("exchange_and_back", dtype=dtype)
+    ranks.run(CASES, "exchange_and_back", dtype=dtype)
 
 
 @pytest.mark.slow
@@ -33,7 +32,7 @@ def test_rows_go_where_they_are_sent_and_gradients_back(ranks, dtype):
     "expert", [{"use": "gated_mlp", "width": 6}, {"use": "mlp", "width": 6, "bias": True}, "scaled"]
 )
 def test_a_layer_equals_one_process(ranks, ids, expert):
-    ranks.run("layer_equals_one", arguments={"router": "by_id", "expert": expert}, ids=ids)
+    ranks.run(CASES, "layer_equals_one", arguments={"router": "by_id", "expert": expert}, ids=ids)
 
 
 @pytest.mark.slow
@@ -49,33 +48,33 @@ def test_a_layer_equals_one_process(ranks, ids, expert):
     ids=["shared", "bias_balanced", "switch", "soft_mixture", "frozen"],
 )
 def test_routers_and_shared_experts(ranks, arguments):
-    ranks.run("layer_equals_one", arguments=arguments)
+    ranks.run(CASES, "layer_equals_one", arguments=arguments)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("data", [1, 2])
 def test_a_whole_layer_spread_afterwards_and_over_replicas(ranks, data):
-    ranks.run("layer_equals_one", arguments=SHARED, data=data, from_the_start=False)
+    ranks.run(CASES, "layer_equals_one", arguments=SHARED, data=data, from_the_start=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("data", [1, 2])
 def test_training_a_model_equals_one_process(ranks, data):
-    ranks.run("training_equals_one", data=data)
+    ranks.run(CASES, "training_equals_one", data=data)
 
 
 @pytest.mark.slow
 def test_experts_that_are_not_spread_learn_under_ddp(ranks):
-    ranks.run("unspread_layers_learn_under_ddp")
+    ranks.run(CASES, "unspread_layers_learn_under_ddp")
 
 
 @pytest.mark.slow
 def test_uneven_experts_are_refused(ranks):
-    ranks.run("indivisible")
+    ranks.run(CASES, "indivisible")
 
 
 @pytest.mark.slow
 def test_a_rank_that_fails_is_named_and_none_is_left_waiting(ranks):
     with pytest.raises(AssertionError, match=r"(?s)rank 1 of [24]: .*rank 1 gives up"):
-        ranks.run("one_fails")
+        ranks.run(CASES, "one_fails")
     assert not ranks.processes
