@@ -12,18 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
 
-
-class Candidate(NamedTuple):
-    """A model and what is measured of it: a loss of (B, T + 1) ids, and greedy generation of n ids after (B, T).
-
-    None where there is no prefill that leaves a state.
-    """
-
-    model: nn.Module
-    loss: Callable[[Tensor], Tensor]
-    generate: Callable[[Tensor, int], Any] | None = None
+from benchmarks.common.candidate import Build, Candidate
 
 
 class Timed(NamedTuple):
@@ -37,10 +27,6 @@ class Timed(NamedTuple):
     def median(self) -> float:
         """Of the counted turns."""
         return statistics.median(self.seconds)
-
-
-#: How a candidate is built in its process; it is built twice, so that imports are no part of its memory.
-Build = Callable[[], Candidate]
 
 
 def training(batch: int, length: int, vocabulary: int) -> Callable[[Candidate], Callable[[], Any]]:
@@ -76,7 +62,10 @@ def decoding(batch: int, prompt: int, new: int, vocabulary: int) -> Callable[[Ca
 def race(
     builds: Mapping[str, Build], prepare: Callable[[Candidate], Callable[[], Any]], rounds: int, threads: int = 1
 ) -> dict[str, Timed]:
-    """Turns in rotating order, the first of each not counted; CPU time of one thread, wall time of several."""
+    """Turns in rotating order, the first of each not counted; CPU time of one thread, wall time of several.
+
+    A candidate is built twice in its process, so that imports are no part of its memory.
+    """
     context = multiprocessing.get_context("fork")
     pipes: dict[str, Connection] = {}
     sizes: dict[str, int] = {}

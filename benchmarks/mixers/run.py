@@ -1,10 +1,10 @@
 """Recurrent and linear-attention mixers: training, memory and decoding, one thread, CPU time.
 
-    OMP_NUM_THREADS=1 python benchmarks/mixers/run.py peers --lengths 256 1024    # against transformers
-    OMP_NUM_THREADS=1 python benchmarks/mixers/run.py attention --lengths 256 8192
-    OMP_NUM_THREADS=1 python benchmarks/mixers/run.py cost                        # per token, T 512 to 8192
-    OMP_NUM_THREADS=1 python benchmarks/mixers/run.py decode                      # against transformers
-    OMP_NUM_THREADS=1 python benchmarks/mixers/run.py positions                   # a token after 128 to 32,768
+    OMP_NUM_THREADS=1 python -m benchmarks.mixers.run peers --lengths 256 1024    # against transformers
+    OMP_NUM_THREADS=1 python -m benchmarks.mixers.run attention --lengths 256 8192
+    OMP_NUM_THREADS=1 python -m benchmarks.mixers.run cost                        # per token, T 512 to 8192
+    OMP_NUM_THREADS=1 python -m benchmarks.mixers.run decode                      # against transformers
+    OMP_NUM_THREADS=1 python -m benchmarks.mixers.run positions                   # a token after 128 to 32,768
 
 d 256, 4 layers, V 8192, float32, 2048 tokens a step (`cost`: 8192). Candidates take turns in rotating order, each in a
 process of its own; medians of the rounds, ratios as medians over rounds.
@@ -19,23 +19,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from models import MIXERS, TRAINED_ONLY, VOCABULARY, decoder, matched, pairs
-from race import Timed, decoding, race, training
 
-
-def ratio(other: Timed, own: Timed) -> float:
-    """How many times as long the other takes, in the median round."""
-    return statistics.median(a / b for a, b in zip(other.seconds, own.seconds, strict=True))
-
-
-def table(*columns: str) -> None:
-    """The head of a table; the first column is words."""
-    print(f"\n| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 1)}")
-
-
-def row(*values: Any) -> None:
-    """A line of it."""
-    print(f"| {' | '.join(str(value) for value in values)} |", flush=True)
+from benchmarks.common.tables import ratio, row, table
+from benchmarks.mixers.models import MIXERS, SHAPE, TRAINED_ONLY, decoder, matched, pairs
+from benchmarks.mixers.race import decoding, race, training
 
 
 def chosen(known: Sequence[str], only: Sequence[str] | None) -> list[str]:
@@ -48,11 +35,11 @@ def peers(arguments: argparse.Namespace) -> None:
     table("model", "T", "candidate", "parameters", "ms a step", "time / ours", "peak MiB", "peak / ours")
     for length in arguments.lengths or [256, 1024]:
         for name in chosen(list(pairs(length)), arguments.only):
-            turn = training(arguments.tokens // length, length, VOCABULARY)
+            turn = training(arguments.tokens // length, length, SHAPE.vocabulary)
             timed = race(pairs(length)[name], turn, arguments.rounds)
             own = timed["bakeoff"]
             for candidate, found in timed.items():
-                spent = f"{1e3 * found.median:.0f}", f"{ratio(found, own):.2f}"
+                spent = f"{1e3 * found.median:.0f}", f"{ratio(found.seconds, own.seconds):.2f}"
                 peak = f"{found.peak:.0f}", f"{found.peak / own.peak:.2f}"
                 row(name, length, candidate, f"{found.parameters:,}", *spent, *peak)
 
@@ -66,9 +53,9 @@ def attention(arguments: argparse.Namespace) -> None:
         names = chosen([name for name in builds if name != "attention"], arguments.only)
         for name in names:
             both = {each: builds[each] for each in ("attention", name)}
-            timed = race(both, training(tokens // length, length, VOCABULARY), arguments.rounds)
+            timed = race(both, training(tokens // length, length, SHAPE.vocabulary), arguments.rounds)
             found, base = timed[name], timed["attention"]
-            rate = f"{tokens / found.median:,.0f}", f"{ratio(base, found):.2f}"
+            rate = f"{tokens / found.median:,.0f}", f"{ratio(base.seconds, found.seconds):.2f}"
             row(name, length, f"{found.parameters:,}", *rate, f"{found.peak:.0f}")
 
 
@@ -82,9 +69,9 @@ def cost(arguments: argparse.Namespace) -> None:
         spent, peaks = [], []
         for length in lengths:
             one = {name: builds[str(length)]}
-            timed = race(one, training(tokens // length, length, VOCABULARY), arguments.rounds)[name]
+            timed = race(one, training(tokens // length, length, SHAPE.vocabulary), arguments.rounds)[name]
             spent.append(1e6 * timed.median / tokens)
-            peaks.append(race(one, training(1, length, VOCABULARY), 1)[name].peak)
+            peaks.append(race(one, training(1, length, SHAPE.vocabulary), 1)[name].peak)
         slope = statistics.linear_regression(lengths, peaks).slope * 1024
         row(name, *(f"{each:.0f}" for each in spent), f"{spent[-1] / spent[0]:.2f}", f"{slope:.1f}")
 
@@ -94,12 +81,12 @@ def decode(arguments: argparse.Namespace) -> None:
     table("model", "batch", "candidate", "ms a token", "time / ours")
     for name in chosen([name for name in pairs(256) if name not in TRAINED_ONLY], arguments.only):
         for batch in (1, 8):
-            turn = decoding(batch, 64, arguments.new, VOCABULARY)
+            turn = decoding(batch, 64, arguments.new, SHAPE.vocabulary)
             builds = {each: build for each, build in pairs(256)[name].items() if "mambapy" not in each}
             timed = race(builds, turn, arguments.rounds)
             for candidate, found in timed.items():
                 spent = f"{1e3 * found.median / arguments.new:.2f}"
-                row(name, batch, candidate, spent, f"{ratio(found, timed['bakeoff']):.2f}")
+                row(name, batch, candidate, spent, f"{ratio(found.seconds, timed['bakeoff'].seconds):.2f}")
 
 
 def positions(arguments: argparse.Namespace) -> None:
@@ -116,12 +103,12 @@ def positions(arguments: argparse.Namespace) -> None:
             for place in places:
                 state = model.empty_state(1, place + 64)
                 for start in range(0, place, 1024):
-                    ids = torch.randint(VOCABULARY, (1, min(1024, place - start)))
+                    ids = torch.randint(SHAPE.vocabulary, (1, min(1024, place - start)))
                     _, state = model.logits(ids, state)
                 steps = []
                 for _ in range(48):
                     start_time = time.process_time()
-                    _, state = model.logits(torch.randint(VOCABULARY, (1, 1)), state)
+                    _, state = model.logits(torch.randint(SHAPE.vocabulary, (1, 1)), state)
                     steps.append(time.process_time() - start_time)
                 spent.append(1e3 * statistics.median(steps))
                 held.append(nbytes(state.layers) / 1024)

@@ -1,0 +1,1 @@
+"""What several benchmarks share: models under one small interface, and tables."""
