@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bakeoff.interfaces.context import LayerContext, Shared
     from bakeoff.interfaces.converter import Converter
     from bakeoff.interfaces.corpus import Corpus
+    from bakeoff.interfaces.cut import Cut, Share
     from bakeoff.interfaces.executor import Executor, Outcome
     from bakeoff.interfaces.feed_forward import FeedForward
     from bakeoff.interfaces.head import Head
@@ -46,6 +47,7 @@ _MODULES = {
     "Component": "component",
     "Converter": "converter",
     "Corpus": "corpus",
+    "Cut": "cut",
     "Entries": "past",
     "Executor": "executor",
     "FeedForward": "feed_forward",
@@ -70,6 +72,7 @@ _MODULES = {
     "Schedule": "schedule",
     "Slots": "router",
     "Sequence": "sequence",
+    "Share": "cut",
     "SequenceMixer": "mixer",
     "Shared": "context",
     "StatefulPart": "part",
@@ -82,10 +85,10 @@ _MODULES = {
 
 __all__ = [
     "Answer", "AttentionOp", "Backbone", "Balance", "Block", "Blocks", "Capabilities", "Command", "Component",
-    "Converter", "Corpus", "Entries", "Executor", "FeedForward", "Feedback", "Figure", "Head", "LayerContext", "Need",
-    "Norm", "Objective", "Outcome", "Page", "Part", "Past", "PositionalEncoding", "Progress", "Reference", "Result",
-    "Router", "Routing", "Sampler", "Schedule", "Sequence", "SequenceMixer", "Shared", "Slots", "StatefulPart",
-    "Statistics", "Task", "Terms", "TokenLosses", "Tokenizer",
+    "Converter", "Corpus", "Cut", "Entries", "Executor", "FeedForward", "Feedback", "Figure", "Head", "LayerContext",
+    "Need", "Norm", "Objective", "Outcome", "Page", "Part", "Past", "PositionalEncoding", "Progress", "Reference",
+    "Result", "Router", "Routing", "Sampler", "Schedule", "Sequence", "SequenceMixer", "Share", "Shared", "Slots",
+    "StatefulPart", "Statistics", "Task", "Terms", "TokenLosses", "Tokenizer",
 ]  # fmt: skip
 
 

@@ -33,6 +33,16 @@ class Backbone(StatefulPart):
     def layers(self) -> nn.ModuleList:
         """The blocks in order."""
 
+    @property
+    def stream(self) -> list[nn.Module]:
+        """What works on the residual stream, token by token or by parts: the blocks, and norms after them."""
+        return [self.layers]
+
+    @property
+    def shared_parts(self) -> list[nn.Module]:
+        """What layers share on purpose."""
+        return []
+
     def carry(self, state: Any) -> Any:
         """The state after a training window as the beginning of the next: of constant size, and detached."""
         raise CapabilityError(

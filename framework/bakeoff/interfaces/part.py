@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.component import Capabilities, Component
 from bakeoff.interfaces.context import LayerContext
+from bakeoff.interfaces.cut import Cut
 from bakeoff.interfaces.sequence import Need, Sequence
 
 if TYPE_CHECKING:
@@ -41,6 +42,19 @@ class Part(nn.Module, Component):
 
     def spread(self, mesh: DeviceMesh) -> None:
         """Keep this rank's share of what a dimension of `mesh` shares out, such as experts; parts within do so too."""
+
+    def parallel_plan(self, ranks: int) -> Mapping[str, Cut]:
+        """How `ranks` that work on this part together share out its parameters and buffers, by path within it.
+
+        Asked of parts that claim `tensor_parallel`; parts within speak for themselves. Each rank gets the whole of `x`
+        and computes with its share, such as some of the heads; what it gives is summed over the ranks. What the plan
+        leaves out stands whole on each rank, and its gradients are summed.
+        Raises `ValueError` with both numbers and the rule where sizes do not divide.
+        """
+        return {}
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Take down sizes that are kept in attributes: parameters have just been shared out among `ranks`."""
 
     def flops(self, queries: int, keys: int) -> int:
         """Multiply-add work, two per pair, of one row's forward: its last `queries` tokens, `keys` tokens in all.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,9 @@ from bakeoff.interfaces.state import carried
 from bakeoff.parts.linear import Embedding
 from bakeoff.parts.needs import gather
 from bakeoff.parts.norms import RMSNorm
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class DecoderState(NamedTuple):
@@ -127,6 +130,20 @@ class Decoder(Backbone):
     def layers(self) -> nn.ModuleList:
         """The blocks in order."""
         return self.blocks
+
+    @property
+    def stream(self) -> list[nn.Module]:
+        """The blocks and the final norm."""
+        return [self.blocks] if self.norm is None else [self.blocks, self.norm]
+
+    @property
+    def shared_parts(self) -> list[nn.Module]:
+        """What layers share on purpose."""
+        return list(self.shared.values())
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Gather anew what parts read, which may be less for a share of their heads."""
+        self._needs = gather(self)
 
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]

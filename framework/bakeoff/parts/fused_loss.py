@@ -6,14 +6,27 @@ one multiplication. `naive_loss` is the same in a few lines.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bakeoff.parts.collectives import all_max, all_sum
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
 #: Tokens whose logits are held at once.
 CHUNK = 512
+
+
+class Slice(NamedTuple):
+    """Which rows of the vocabulary's matrix stand here, where ranks share them out."""
+
+    first: int
+    vocab_size: int
+    group: ProcessGroup
 
 
 def capped(logits: Tensor, soft_cap: float | None) -> Tensor:
@@ -52,18 +65,21 @@ def fused_loss(
     z_loss: float = 0.0,
     label_smoothing: float = 0.0,
     chunk: int = CHUNK,
+    part: Slice | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`(penalised sum, sum of nats)` of M tokens.
 
     Parameters
     ----------
     hidden : (M, D). weight : (V, D). bias : (V,) or None. targets, weights : (M,).
+    part : of which rows `weight` and `bias` are; all ranks of its group call alike and get the same sums, and each its
+        part of the gradient of `hidden`.
     z_loss : coefficient of the squared log-sum-exp (PaLM, arXiv:2204.02311).
     label_smoothing : share of the target's mass that is spread evenly over the vocabulary.
 
     Returns the sum that is differentiated, penalties included, and the plain negative log-likelihood in nats, detached.
     """
-    return _FusedLoss.apply(hidden, weight, bias, targets, weights, soft_cap, z_loss, label_smoothing, chunk)
+    return _FusedLoss.apply(hidden, weight, bias, targets, weights, soft_cap, z_loss, label_smoothing, chunk, part)
 
 
 class _FusedLoss(torch.autograd.Function):
@@ -79,6 +95,7 @@ class _FusedLoss(torch.autograd.Function):
         z_loss: float,
         smoothing: float,
         chunk: int,
+        part: Slice | None,
     ) -> tuple[Tensor, Tensor]:
         wants = [ctx.needs_input_grad[i] for i in range(3)]
         if torch.is_autocast_enabled(hidden.device.type):
@@ -99,7 +116,7 @@ class _FusedLoss(torch.autograd.Function):
             logits = torch.mm(h[rows], w.t(), out=buffer[: rows.stop - start])
             logits = (logits if bias is None else logits + bias).to(exact)
             penalised, plain, scale = _of_chunk(
-                logits, targets[rows], weights[rows].to(exact), soft_cap, z_loss, smoothing, d_hidden is not None
+                logits, targets[rows], weights[rows].to(exact), soft_cap, z_loss, smoothing, part, d_hidden is not None
             )
             loss += penalised
             nats += plain
@@ -126,7 +143,7 @@ class _FusedLoss(torch.autograd.Function):
             None if gradient is None or kind is None else (gradient * d_loss).to(kind)
             for gradient, kind in zip(ctx.gradients, ctx.kinds, strict=True)
         ]
-        return (*scaled, None, None, None, None, None, None)
+        return (*scaled, *[None] * 7)
 
 
 def _of_chunk(
@@ -136,6 +153,7 @@ def _of_chunk(
     soft_cap: float | None,
     z_loss: float,
     smoothing: float,
+    part: Slice | None,
     differentiate: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Penalised sum, sum of nats, and (M, 1) that rows of `logits`, overwritten, are to be multiplied by: the gradient.
@@ -148,24 +166,39 @@ def _of_chunk(
         bounded = logits.div_(soft_cap).tanh_()
         logits = bounded * soft_cap
         slope = torch.addcmul(bounded.new_ones(()), bounded, bounded, value=-1, out=bounded) if differentiate else None
-    at = targets[:, None]
+    at, own = _places(targets[:, None], logits.shape[-1], part)
+    V = logits.shape[-1] if part is None else part.vocab_size
     target, top = logits.gather(-1, at), logits.amax(-1, keepdim=True)
-    mean = logits.mean(-1) if smoothing else None
+    sums = logits.sum(-1, keepdim=True) if smoothing else None
+    if part is not None:
+        top = all_max(top, part.group)
     exponentials = logits.sub_(top).exp_()
     total = exponentials.sum(-1, keepdim=True)
+    if part is not None:
+        each = [total, target * own, *([] if sums is None else [sums])]
+        total, target, *rest = all_sum(torch.stack(each), part.group).unbind()
+        sums = rest[0] if rest else None
     lse = top + total.log()
     nats = ((lse - target)[:, 0] * share).sum()
     loss = (1 - smoothing) * nats + z_loss * (lse[:, 0].square() * share).sum()
-    if mean is not None:
-        loss = loss + smoothing * ((lse[:, 0] - mean) * share).sum()
+    if sums is not None:
+        loss = loss + smoothing * ((lse - sums / V)[:, 0] * share).sum()
     if not differentiate:
         return loss, nats, None
     grad = exponentials
     if z_loss:
         grad.mul_(1 + 2 * z_loss * lse)
-    grad.scatter_add_(1, at, (smoothing - 1) * total)
+    grad.scatter_add_(1, at, (smoothing - 1) * total if own is None else (smoothing - 1) * total * own)
     if smoothing:
-        grad.sub_(smoothing / grad.shape[-1] * total)
+        grad.sub_(smoothing / V * total)
     if slope is not None:
         torch.mul(grad, slope, out=given)
     return loss, nats, share[:, None] / total
+
+
+def _places(at: Tensor, held: int, part: Slice | None) -> tuple[Tensor, Tensor | None]:
+    """Columns of the targets, (M, 1), and whether they are among the `held` ones that stand here; None: all are."""
+    if part is None:
+        return at, None
+    own = (at >= part.first) & (at < part.first + held)
+    return torch.where(own, at - part.first, 0), own

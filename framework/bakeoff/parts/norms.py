@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,10 @@ from bakeoff.interfaces import init
 from bakeoff.interfaces.component import Capabilities, Reference
 from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.norm import Norm
+from bakeoff.parts.collectives import summed_for_each
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 _TOKENWISE = Capabilities(
     documents=True, padding=True, state=True, constant_state=True, bidirectional=True, compile=True
@@ -27,6 +31,13 @@ def rms_norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
     if not x.is_cpu or not x.dtype == wide == gain.dtype or torch.compiler.is_compiling():
         return F.rms_norm(x.to(wide), gain.shape, gain.to(wide), eps).to(x.dtype)
     return _RMSNorm.apply(x, gain, eps) if torch.is_grad_enabled() else _inverse_rms(x, eps).mul(x).mul_(gain)
+
+
+def rms_norm_over(x: Tensor, gain: Tensor, eps: float, ranks: DeviceMesh) -> Tensor:
+    """`rms_norm` of channels that ranks share out evenly: `x` and `gain` are this rank's."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    mean = summed_for_each(wide.square().mean(-1, keepdim=True), ranks.get_group()) / ranks.size()
+    return (wide * torch.rsqrt(mean + eps) * gain).to(x.dtype)
 
 
 def _inverse_rms(x: Tensor, eps: float) -> Tensor:
@@ -63,6 +74,8 @@ class RMSNorm(Norm):
         "Zhang and Sennrich", 2019, "Root Mean Square Layer Normalization", "https://arxiv.org/abs/1910.07467"
     )
     capabilities = _TOKENWISE
+    over: DeviceMesh | None = None
+    """Ranks that hold equally many of the channels each; the mean is over those of all."""
 
     def __init__(self, context: LayerContext, *, eps: float = 1e-6):
         super().__init__(context)
@@ -75,7 +88,13 @@ class RMSNorm(Norm):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
-        return rms_norm(x, self.weight, self.eps)
+        return self.normalised(x, self.weight)
+
+    def normalised(self, x: Tensor, gain: Tensor) -> Tensor:
+        """(..., D) -> (..., D)."""
+        if self.over is None:
+            return rms_norm(x, gain, self.eps)
+        return rms_norm_over(x, gain, self.eps, self.over)
 
 
 class ZeroCentredRMSNorm(RMSNorm):
@@ -92,7 +111,7 @@ class ZeroCentredRMSNorm(RMSNorm):
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
         wide = torch.promote_types(x.dtype, torch.float32)
-        return rms_norm(x, 1 + self.weight.to(wide), self.eps)
+        return self.normalised(x, 1 + self.weight.to(wide))
 
 
 class LayerNorm(Norm):

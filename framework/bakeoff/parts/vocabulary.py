@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from bakeoff.interfaces.component import Capabilities
 from bakeoff.interfaces.context import LayerContext
+from bakeoff.interfaces.cut import Cut, shares_of
 from bakeoff.interfaces.head import Head
-from bakeoff.parts.fused_loss import CHUNK, capped, fused_loss
+from bakeoff.parts.collectives import joined
+from bakeoff.parts.fused_loss import CHUNK, Slice, capped, fused_loss
 from bakeoff.parts.linear import Linear, linear_flops
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class Vocabulary(Head):
@@ -24,7 +29,11 @@ class Vocabulary(Head):
     bias : add a learned bias (V,).
     """
 
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, bidirectional=True)
+    capabilities = Capabilities(
+        documents=True, padding=True, state=True, constant_state=True, bidirectional=True, tensor_parallel=True
+    )
+    part: Slice | None = None
+    """Which ids are this rank's, where ranks share them out."""
 
     def __init__(self, context: LayerContext, *, scale: float = 1.0, soft_cap: float | None = None, bias: bool = False):
         super().__init__(context)
@@ -44,6 +53,16 @@ class Vocabulary(Head):
         """Share the input embedding as W."""
         self.projection.weight = embedding
 
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has the rows of some ids; the first ranks one more where they do not divide."""
+        bias = {} if self.projection.bias is None else {"projection.bias": Cut(0, uneven=True)}
+        return {"projection.weight": Cut(0, uneven=True), **bias}
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Note which ids are this rank's."""
+        share = shares_of(self.projection)["weight"]
+        self.part = Slice(share.ranges[0][0], share.size, ranks.get_group())
+
     def forward(
         self,
         hidden: Tensor,
@@ -61,7 +80,7 @@ class Vocabulary(Head):
         if self.scale != 1.0:
             hidden = hidden * self.scale
         if targets is None:
-            return capped(self.projection(hidden), self.soft_cap)
+            return self._logits(hidden)
         if reduce == "none":
             return self._nats(hidden, targets)
         if reduce != "sum":
@@ -76,6 +95,7 @@ class Vocabulary(Head):
             soft_cap=self.soft_cap,
             z_loss=z_loss,
             label_smoothing=label_smoothing,
+            part=self.part,
         )
 
     def flops(self, queries: int, keys: int) -> int:
@@ -86,7 +106,11 @@ class Vocabulary(Head):
         h, y = hidden.flatten(0, 1), targets.flatten()
         pieces = []
         for start in range(0, len(y), CHUNK):
-            logits = capped(self.projection(h[start : start + CHUNK]), self.soft_cap)
+            logits = self._logits(h[start : start + CHUNK])
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
             pieces.append(logits.logsumexp(-1) - logits.gather(-1, y[start : start + CHUNK, None])[:, 0])
         return torch.cat(pieces).view_as(targets)
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        logits = capped(self.projection(hidden), self.soft_cap)
+        return logits if self.part is None else joined(logits, -1, self.part.vocab_size, self.part.group)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from bakeoff.interfaces import init
 from bakeoff.interfaces.attention_op import AttentionOp
 from bakeoff.interfaces.component import Capabilities, Reference
 from bakeoff.interfaces.context import LayerContext
+from bakeoff.interfaces.cut import Cut
 from bakeoff.interfaces.mixer import SequenceMixer
 from bakeoff.interfaces.norm import Norm
 from bakeoff.interfaces.position import PositionalEncoding
@@ -21,8 +22,11 @@ from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Need, Sequence
 from bakeoff.parts.attention.auto import Auto
 from bakeoff.parts.attention.cache import Cache
-from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.parts.linear import Linear, columns, linear_flops, rows
 from bakeoff.parts.norms import RMSNorm
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class Attention(SequenceMixer):
@@ -93,7 +97,9 @@ class Attention(SequenceMixer):
         self.position = None if position is None else on_attention("attention", position(inner))
         self.op = op(inner)
         self.cache, self.reach = Cache(window), 0 if window is None else window - 1
-        claims = Capabilities(documents=True, padding=True, state=True, bidirectional=True, compile=True)
+        claims = Capabilities(
+            documents=True, padding=True, state=True, bidirectional=True, compile=True, tensor_parallel=splits(self)
+        )
         self.capabilities = replace(claims.meet(self.op.capabilities), constant_state=window is not None)
 
     @classmethod
@@ -132,6 +138,26 @@ class Attention(SequenceMixer):
             out = out * torch.sigmoid(self.gate(x))
         return Result(self.output(out), state)
 
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the key-value heads, and the query heads that read them."""
+        check_heads(self.n_kv_heads, ranks, "n_kv_heads")
+        N, group = self.head_width, self.n_heads // self.n_kv_heads
+        queries, keys = group * N, N
+        plan = columns(self, "query", "gate", unit=queries) | columns(self, "key", "value", unit=keys)
+        plan |= rows(self, "output", unit=queries)
+        if self.sinks is not None:
+            plan["sinks"] = Cut(0, group)
+        if self.qk_norm == "whole":
+            plan |= {"query_norm.weight": Cut(0, queries), "key_norm.weight": Cut(0, keys)}
+        return plan
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Count the heads of this rank; norms over all heads are taken over all ranks."""
+        self.n_heads //= ranks.size()
+        self.n_kv_heads //= ranks.size()
+        for norm in (self.query_norm, self.key_norm) if self.qk_norm == "whole" else ():
+            norm.over = ranks  # type: ignore[assignment]
+
     def empty_state(
         self,
         batch: int,
@@ -161,6 +187,24 @@ class Attention(SequenceMixer):
         if self.qk_norm == "head":
             q, k = self.query_norm(q), self.key_norm(k)
         return q, k, v
+
+
+def splits(mixer: SequenceMixer) -> bool:
+    """Whether all that a mixer of heads is made of can be shared out by heads: a bias on the logits and norms over all
+    heads must know of it."""
+    position, norm = getattr(mixer, "position", None), getattr(mixer, "query_norm", None)
+    by_head = position is None or "bias" not in position.hooks or position.capabilities.tensor_parallel
+    return by_head and (norm is None or mixer.qk_norm == "head" or isinstance(norm, RMSNorm))
+
+
+def check_heads(heads: int, ranks: int, name: str = "n_heads") -> None:
+    """Raise `ValueError` if `ranks` tensor ranks do not divide the heads."""
+    if heads % ranks:
+        allowed = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
+        raise ValueError(
+            f"{name} is {heads} and the mesh's tensor degree {ranks}: whole heads are shared out, so the degree must "
+            f"divide {name}; possible: {allowed}"
+        )
 
 
 def _widths(d_model: int, n_heads: int, n_kv_heads: int | None, head_width: int | None) -> tuple[int, int, int, int]:

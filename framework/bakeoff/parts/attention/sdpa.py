@@ -22,7 +22,13 @@ class SDPA(AttentionOp):
         "Dao et al.", 2022, "FlashAttention: Fast and Memory-Efficient Exact Attention", "https://arxiv.org/abs/2205.14135"
     )  # fmt: skip
     capabilities = Capabilities(
-        documents=True, padding=True, state=True, constant_state=True, bidirectional=True, compile=True
+        documents=True,
+        padding=True,
+        state=True,
+        constant_state=True,
+        bidirectional=True,
+        compile=True,
+        tensor_parallel=True,
     )
 
     def __init__(self, context: LayerContext):

@@ -8,12 +8,13 @@ from torch import Tensor
 
 from bakeoff.interfaces.component import Capabilities, Reference
 from bakeoff.interfaces.context import LayerContext
+from bakeoff.interfaces.cut import Cut
 from bakeoff.interfaces.feed_forward import FeedForward
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.parts.activations import ActivationName
 from bakeoff.parts.activations import activation as activation_called
-from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.parts.linear import Linear, columns, linear_flops, rows
 
 
 class MLP(FeedForward):
@@ -28,6 +29,7 @@ class MLP(FeedForward):
         bidirectional=True,
         compile=True,
         token_local=True,
+        tensor_parallel=True,
     )
 
     def __init__(
@@ -52,6 +54,10 @@ class MLP(FeedForward):
     def forward(self, x: Tensor, sequence: Sequence, state: Any = None) -> Result:
         """(B, T, D) -> (B, T, D)."""
         return Result(self.down(self.activation(self.up(x))), state)
+
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the inner channels."""
+        return columns(self, "up") | rows(self, "down")
 
     def flops(self, queries: int, keys: int) -> int:
         """Both products."""

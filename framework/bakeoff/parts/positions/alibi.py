@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from bakeoff.errors import UserError
-from bakeoff.interfaces.component import Reference
+from bakeoff.interfaces.component import Capabilities, Reference
 from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.position import PositionalEncoding
 from bakeoff.interfaces.sequence import Need, Sequence
 from bakeoff.parts.positions.relative import relative_positions
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 def slopes(n_heads: int) -> list[float]:
@@ -34,13 +37,15 @@ class LinearBias(Need):
     n_heads: int
     window: int | None
     rolling: bool
+    held: range
+    """Which of the heads are here."""
 
     def derive(self, sequence: Sequence) -> Tensor | None:
         """None where no rolling cache can be."""
         ahead = relative_positions(sequence, self.window, self.rolling)
         if ahead is None:
             return None
-        slope = torch.tensor(slopes(self.n_heads), device=ahead.device)
+        slope = torch.tensor(slopes(self.n_heads)[self.held.start : self.held.stop], device=ahead.device)
         return -slope[:, None, None] * ahead.abs().float()[:, None]
 
 
@@ -57,14 +62,25 @@ class ALiBi(PositionalEncoding):
         "https://arxiv.org/abs/2108.12409",
     )
     hooks: ClassVar[frozenset[str]] = frozenset({"bias"})
+    capabilities = Capabilities(tensor_parallel=True)
     relative: ClassVar[bool] = True
 
     def __init__(self, context: LayerContext):
         super().__init__(context)
         if context.n_heads is None:
             raise UserError("ALiBi adds to attention logits: give it to a mixer, as in mixer: {position: {use: alibi}}")
-        kinds = (False,) if context.window is None else (False, True)
-        self.biases = {rolling: LinearBias(context.n_heads, context.window, rolling) for rolling in kinds}
+        self.n_heads, self.window = context.n_heads, context.window
+        self._hold(range(context.n_heads))
+
+    def _hold(self, heads: range) -> None:
+        kinds = (False,) if self.window is None else (False, True)
+        self.biases = {rolling: LinearBias(self.n_heads, self.window, rolling, heads) for rolling in kinds}
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Keep the slopes of this rank's heads."""
+        each = self.n_heads // ranks.size()
+        first = ranks.get_local_rank() * each
+        self._hold(range(first, first + each))
 
     def needs(self) -> tuple[Need, ...]:
         """The bias over the keys of a growing cache and, with a window, of a rolling one."""

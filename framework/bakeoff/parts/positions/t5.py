@@ -13,6 +13,7 @@ from torch import Tensor
 from bakeoff.errors import UserError
 from bakeoff.interfaces.component import Capabilities, Reference
 from bakeoff.interfaces.context import LayerContext
+from bakeoff.interfaces.cut import Cut
 from bakeoff.interfaces.part import Part
 from bakeoff.interfaces.position import PositionalEncoding
 from bakeoff.interfaces.sequence import Need, Sequence
@@ -42,12 +43,22 @@ class BucketTable(Part):
     """A learned bias per bucket and head, one table for all layers."""
 
     capabilities = Capabilities(
-        documents=True, padding=True, state=True, constant_state=True, bidirectional=True, compile=True
+        documents=True,
+        padding=True,
+        state=True,
+        constant_state=True,
+        bidirectional=True,
+        compile=True,
+        tensor_parallel=True,
     )
 
     def __init__(self, context: LayerContext, *, buckets: int, n_heads: int):
         super().__init__(context)
         self.values = Embedding(buckets, n_heads)
+
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has the biases of its heads."""
+        return {"values.weight": Cut(1)}
 
     def forward(self, bucket: Tensor) -> Tensor:
         """(B, T, S) long -> (B, H, T, S)."""
@@ -96,6 +107,7 @@ class T5Position(PositionalEncoding):
         "Raffel et al.", 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", "https://arxiv.org/abs/1910.10683"
     )  # fmt: skip
     hooks: ClassVar[frozenset[str]] = frozenset({"bias"})
+    capabilities = Capabilities(tensor_parallel=True)
     relative: ClassVar[bool] = True
 
     def __init__(self, context: LayerContext, *, buckets: int = 32, max_distance: int = 128):

@@ -1,0 +1,215 @@
+"""Tensor parallelism: ranks that work on each part of a model together, and read the same rows.
+
+A mixer, a feed-forward or a head has the whole of its input on each rank and computes with its share of the parameters;
+its results are added up over the ranks (Shoeybi et al. 2019, arXiv:1909.08053). Between the parts the stream is alike
+on all ranks or, with `sequence_parallel`, its tokens are shared out (Korthikanti et al. 2022, arXiv:2205.05198): as
+much is sent, less is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bakeoff.errors import CapabilityError
+from bakeoff.interfaces.backbone import Backbone
+from bakeoff.interfaces.cut import Cut, Share
+from bakeoff.interfaces.feed_forward import FeedForward
+from bakeoff.interfaces.head import Head
+from bakeoff.interfaces.mixer import SequenceMixer
+from bakeoff.interfaces.part import Part
+from bakeoff.interfaces.result import Result
+from bakeoff.model.language_model import LanguageModel
+from bakeoff.parts.collectives import (
+    entered,
+    joined_to_enter,
+    own_share,
+    shared,
+    summed,
+    summed_and_shared,
+    with_gradient_of,
+)
+from bakeoff.parts.linear import Embedding, Linear
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+#: Of a vocabulary's table, each rank has the rows of some ids.
+TABLE = Cut(0, uneven=True)
+
+
+class Stream:
+    """What runs between parts: whole on each rank of `ranks`, or its tokens shared out among them."""
+
+    def __init__(self, ranks: DeviceMesh, *, shared_out: bool = False):
+        self.ranks, self.shared_out = ranks.size(), shared_out
+        self.group = ranks.get_group()
+        self.length = 0  # tokens of the rows in this forward
+
+    def begin(self, x: Tensor) -> Tensor:
+        """What stands whole and alike on all ranks, (B, T, D), becomes the stream."""
+        self.length = x.shape[1]
+        return shared(x, 1, self.group) if self.shared_out else x
+
+    def enter(self, x: Tensor) -> Tensor:
+        """All tokens of the stream, (B, T, D), for a part that ranks work on together."""
+        return joined_to_enter(x, 1, self.length, self.group) if self.shared_out else entered(x, self.group)
+
+    def leave(self, y: Tensor) -> Tensor:
+        """Ranks' results, (B, T, D), added up into the stream."""
+        return summed_and_shared(y, 1, self.group) if self.shared_out else summed(y, self.group)
+
+
+def split_model(model: LanguageModel, ranks: DeviceMesh, *, sequence_parallel: bool = False) -> list[nn.Parameter]:
+    """Leave on each rank its share of a model, on any device; values are taken over.
+
+    Returns the parameters that stand whole, and of whose gradients each rank computes a part: these want adding up.
+    Raises `CapabilityError` naming what cannot be split, `ValueError` for sizes that do not divide.
+    """
+    refuse_whole(model, sequence_parallel=sequence_parallel)
+    backbone, stream = model.backbone, Stream(ranks, shared_out=sequence_parallel)
+    shares: dict[int, Share] = {}
+    partial = [p for module in backbone.stream for p in module.parameters()] if sequence_parallel else []
+    for part in [*outermost(model), *_shared_parts(backbone)]:
+        share_out(part, ranks, shares)
+        partial += part.parameters()
+    for part in outermost(model):
+        work_together(part, stream)
+    embedding = _embedding(backbone)
+    _cut(embedding, "weight", TABLE, ranks, shares)
+    embedding.register_forward_hook(lambda _, __, x: summed(x, stream.group))
+    backbone.narrow(ranks)
+    if sequence_parallel:
+        backbone.layers[0].register_forward_pre_hook(lambda _, args: (stream.begin(args[0]), *args[1:]))
+        _share_dropout(backbone, stream)
+    return list({id(p): p for p in partial if id(p) not in shares}.values())
+
+
+def share_out(part: Part, ranks: DeviceMesh, shares: dict[int, Share] | None = None) -> None:
+    """Leave on each rank its share of a part's parameters and buffers.
+
+    `shares` remembers what is shared out by parameter, since parts may share a parameter too.
+    """
+    shares = {} if shares is None else shares
+    inner = [module for module in part.modules() if isinstance(module, Part)]
+    for owner in inner:
+        for path, cut in owner.parallel_plan(ranks.size()).items():
+            module, _, name = path.rpartition(".")
+            _cut(owner.get_submodule(module), name, cut, ranks, shares)
+    for owner in reversed(inner):
+        owner.narrow(ranks)
+
+
+def work_together(part: nn.Module, stream: Stream) -> None:
+    """Let a part that is shared out take its input from the stream, and give its result into it."""
+    part.register_forward_pre_hook(lambda _, args: (stream.enter(args[0]), *args[1:]))
+    if not isinstance(part, Head):  # what a head gives, all ranks have made alike
+
+        def leave(_: nn.Module, __: Any, result: Result) -> Result:
+            # Every rank has all of the sums that a part reports, and adds to the gradients of what they come from.
+            aux = {name: with_gradient_of(value, 1 / stream.ranks) for name, value in result.aux.items()}
+            return result._replace(y=stream.leave(result.y), aux=aux)
+
+        part.register_forward_hook(leave)
+
+
+def refuse_whole(model: LanguageModel, *, sequence_parallel: bool = False) -> None:
+    """Raise `CapabilityError` naming the parts of a model that ranks cannot work on together."""
+    backbone = model.backbone
+    kinds: dict[str, list[str]] = {}
+    for i, block in enumerate(backbone.layers):
+        parts = [part for part in outermost(block) if not part.capabilities.tensor_parallel]
+        if not parts and isinstance(block, Part) and not block.capabilities.tensor_parallel:
+            parts = [block]
+        for part in parts:
+            kinds.setdefault(type(part).__name__, []).append(str(i))
+    told = [f"{name} (layers {', '.join(layers)})" for name, layers in kinds.items()]
+    others: list[nn.Module] = [*_shared_parts(backbone), model.head]
+    told += [type(part).__name__ for part in others if not _claims(part)]
+    if not isinstance(_embedding(backbone), Embedding):
+        told.append(type(backbone).__name__)
+    if told:
+        raise CapabilityError(
+            f"a mesh with tensor over 1 splits every part, but these claim no `tensor_parallel`: {', '.join(told)}; "
+            "use parts that claim it (bakeoff show NAME), or give the ranks to the mesh's data or shard"
+        )
+    readers = sorted({type(part).__name__ for part in model.modules() if isinstance(part, Part) and part.reads})
+    if sequence_parallel and readers:
+        raise CapabilityError(
+            f"sequence_parallel shares out the tokens between blocks, and {', '.join(readers)} reads what earlier ones "
+            "show of all tokens; set sequence_parallel: false"
+        )
+
+
+def outermost(module: nn.Module) -> Iterator[Part]:
+    """The mixers, feed-forwards and heads in a module, without those inside them; each once."""
+    seen: set[int] = set()
+    waiting = [module]
+    while waiting:
+        one = waiting.pop(0)
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, (SequenceMixer, FeedForward, Head)):
+            yield one
+        else:
+            waiting.extend(one.children())
+
+
+def _shared_parts(backbone: Backbone) -> list[Part]:
+    """What layers share that is neither a mixer nor a feed-forward, nor holds one, and has parameters."""
+    return [
+        part
+        for part in backbone.shared_parts
+        if isinstance(part, Part) and any(True for _ in part.parameters()) and not any(True for _ in outermost(part))
+    ]
+
+
+def _claims(part: nn.Module) -> bool:
+    return isinstance(part, Part) and part.capabilities.tensor_parallel
+
+
+def _embedding(backbone: Backbone) -> nn.Module:
+    """The module that holds the input embedding."""
+    return next(m for m in backbone.modules() if any(p is backbone.embedding for p in m.parameters(recurse=False)))
+
+
+def _cut(owner: nn.Module, name: str, cut: Cut, ranks: DeviceMesh, shares: dict[int, Share]) -> None:
+    """Leave the share of one parameter or buffer, and note on its owner what it is a share of."""
+    tensor: Tensor = getattr(owner, name)
+    if id(tensor) not in shares:
+        size = tensor.shape[cut.dim]
+        ranges = cut.ranges(size, ranks.size(), ranks.get_local_rank())
+        shares[id(tensor)] = share = Share(cut.dim, size, ranges, ranks)
+        tensor.data = share.of(tensor.data)
+    owner.__dict__.setdefault("shares", {})[name] = shares[id(tensor)]
+    if isinstance(owner, Linear):
+        owner.out_features, owner.in_features = owner.weight.shape
+        if name == "weight" and cut.dim == 1:
+            owner.summands = ranks.size()
+
+
+class _SharedDropout(nn.Dropout):
+    """Dropout on a stream whose tokens are shared out, as it would be on the whole."""
+
+    def __init__(self, p: float, stream: Stream):
+        super().__init__(p)
+        self.stream = stream
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, own T, D) -> (B, own T, D)."""
+        if not self.training or not self.p:
+            return x
+        kept = F.dropout(x.new_ones(x.shape[0], self.stream.length, x.shape[2]), self.p)
+        return x * own_share(kept, 1, self.stream.group)
+
+
+def _share_dropout(backbone: Backbone, stream: Stream) -> None:
+    for module in backbone.stream:
+        for owner in list(module.modules()):
+            for name, child in owner.named_children():
+                if type(child) is nn.Dropout:
+                    setattr(owner, name, _SharedDropout(child.p, stream))
