@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,6 +18,8 @@ from bakeoff.errors import UserError
 SEAL = "sha256"
 #: Bytes that are read at once.
 PIECE = 2**20
+#: Ends of the names of what is not whole, and of what steps aside for another.
+PARTIAL, ASIDE = ".tmp", ".old"
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -111,6 +114,60 @@ def file_hash(path: Path, most: int | None = None) -> str:
     if left:
         raise UserError(f"{path} is damaged: it is cut short by {left} bytes")
     return digest.hexdigest()
+
+
+def checksum(path: Path) -> int:
+    """CRC-32 of a file's bytes."""
+    value = 0
+    with open(path, "rb") as file:
+        while piece := file.read(PIECE):
+            value = zlib.crc32(piece, value)
+    return value
+
+
+def remove(path: Path) -> None:
+    """Delete a file or a folder, which loses its name first: nobody sees half of it under that."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.is_dir():
+            gone = path.with_name(f"{path.name.removesuffix(PARTIAL)}{PARTIAL}")
+            if gone != path:
+                shutil.rmtree(gone, ignore_errors=True)
+                os.replace(path, gone)
+            shutil.rmtree(gone, ignore_errors=True)
+        else:
+            path.unlink()
+
+
+@contextlib.contextmanager
+def stepping_aside(path: Path) -> Iterator[None]:
+    """What stands at `path` is out of the way inside, and deleted after, or put back if that fails.
+
+    A crash in between leaves it under another name, from which `settle` puts it back.
+    """
+    aside = path.with_name(f"{path.name}{ASIDE}")
+    if path.exists():
+        remove(aside)
+        os.replace(path, aside)
+    try:
+        yield
+    except BaseException:
+        if aside.exists() and not path.exists():
+            os.replace(aside, path)
+        raise
+    remove(aside)
+
+
+def settle(folder: Path) -> None:
+    """Delete what a crash has left half written in a folder; put back what had stepped aside for it."""
+    for partial in folder.glob(f"*{PARTIAL}"):
+        remove(partial)
+    for aside in folder.glob(f"*{ASIDE}"):
+        path = aside.with_name(aside.name.removesuffix(ASIDE))
+        if path.exists():
+            remove(aside)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(aside, path)
 
 
 def sync_folder(folder: Path) -> None:
