@@ -125,8 +125,8 @@ class _ByChannel(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
-        R, levels = ctx.R, ctx.saved_tensors[0].shape[-2].bit_length() - 1
         reach, left, keep, *others = ctx.saved_tensors
+        R, levels = ctx.R, reach.shape[-2].bit_length() - 1
         borders, rows, columns = others[:levels], others[levels : levels + R], others[levels + R :]
         C = len(columns)
         dpairs = [[given[r * C + c] for c in range(C)] for r in range(R)]

@@ -137,9 +137,41 @@ class ForgetsThePast(Recall):
         return super().flops(queries, queries)
 
 
+class _Square(torch.autograd.Function):
+    """Asks twice for what it saved."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy * ctx.saved_tensors[0] + dy * ctx.saved_tensors[0]
+
+
+class ReadsTwice(Mean):
+    def seen(self, x):
+        return _Square.apply(x)
+
+
+class DrawsElsewhere(Mean):
+    """Noise from a generator of its own."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        self.generator = torch.Generator().manual_seed(0)
+
+    def seen(self, x):
+        noise = torch.rand(x.shape, generator=self.generator, dtype=x.dtype) if self.training else 1.0
+        return x * noise
+
+
 @pytest.mark.parametrize(
     ("component", "law", "message"),
     [
+        (ReadsTwice, "recompute", "recompute selective: CheckpointError: torch.utils.checkpoint: Unpack is being"),
+        (DrawsElsewhere, "recompute", "training, B=2, T=5, recompute selective: the output is another one"),
         (CountsCalls, "call", "training, B=2, T=1: forward changed 'running'"),
         (CachesByFirstUse, "call", "forward set 'table'"),
         (WritesIntoInput, "call", "evaluation, B=2, T=1: forward wrote into its input"),

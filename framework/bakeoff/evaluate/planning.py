@@ -107,6 +107,7 @@ def _memory(
         carried=accumulation if recipe.stateful else 0,
         dtype=own,
         mixed=mixed,
+        recompute=recipe.recompute,
     )
     fault = ""
     for documents in (True, False) if data.isolate_documents else (False,):

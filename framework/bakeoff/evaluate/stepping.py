@@ -12,6 +12,7 @@ from bakeoff.evaluate.measured import Measured
 from bakeoff.evaluate.precision import PRECISIONS, autocast, precision_of
 from bakeoff.interfaces.objective import Terms
 from bakeoff.model.carrying import Carried
+from bakeoff.model.recompute import recompute_blocks
 
 
 class TrainingSteps:
@@ -25,6 +26,7 @@ class TrainingSteps:
         own = PRECISIONS.get(precision_of(measured.recipe), (torch.float32, None))[0]
         self.model = copy.deepcopy(measured.model).to(own).train()
         self.beside = sum(tensor.nbytes for tensor in [*measured.model.parameters(), *measured.model.buffers()])
+        recompute_blocks(self.model.backbone, measured.recipe.recompute)
         if measured.recipe.tree["compile"]:
             for block in self.model.backbone.layers:
                 block.compile()

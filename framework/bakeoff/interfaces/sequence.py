@@ -90,6 +90,14 @@ class Sequence:
                 self._derived[need] = need.derive(self)
         return self
 
+    def as_seen(self) -> Sequence:
+        """The same, with the memory as it stands: what later blocks show is not in it."""
+        other = Sequence.__new__(Sequence)
+        for name in Sequence.__slots__:
+            setattr(other, name, getattr(self, name))
+        other.memory = dict(self.memory)
+        return other
+
     def __getitem__(self, need: Need) -> Any:
         try:
             return self._derived[need]

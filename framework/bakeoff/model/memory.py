@@ -21,6 +21,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from bakeoff.interfaces.objective import Objective
 from bakeoff.interfaces.state import nbytes, tensors
 from bakeoff.model.carrying import Carried, begin
+from bakeoff.model.language_model import LanguageModel
+from bakeoff.model.recompute import recompute_blocks
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -71,7 +73,7 @@ class Live(TorchDispatchMode):
 
 
 def planned_memory(
-    build: Callable[[], nn.Module],
+    build: Callable[[], LanguageModel],
     objective: Objective,
     make_optimizer: MakeOptimizer,
     *,
@@ -82,6 +84,7 @@ def planned_memory(
     carried: int = 0,
     dtype: torch.dtype | None = None,
     mixed: torch.dtype | None = None,
+    recompute: str = "none",
 ) -> Memory:
     """`step_memory` on shapes alone, of the model that `build` builds inside, as a CPU would run it.
 
@@ -90,12 +93,14 @@ def planned_memory(
     rows, length : of a micro-batch. documents : it holds document ids.
     carried : micro-batches of a step, where the states of their rows go on to the next step; 0: they do not.
     dtype : the parameters' own, where it is not float32. mixed : autocast to this type.
+    recompute : what of the blocks is computed anew in backward: "none", "selective" or "full".
 
     Raises what a part raises that looks at values (`torch._subclasses.fake_tensor.DataDependentOutputException` and
     the like): such a step cannot be planned.
     """
     with FakeTensorMode():
         model = _of_type(build, dtype)
+        recompute_blocks(model.backbone, recompute)
         shape = (rows, objective.tokens_wanted(length))
         batch = {"tokens": torch.zeros(shape, dtype=torch.long)}
         if documents:
@@ -106,7 +111,7 @@ def planned_memory(
         )
 
 
-def _of_type(build: Callable[[], nn.Module], dtype: torch.dtype | None) -> nn.Module:
+def _of_type(build: Callable[[], LanguageModel], dtype: torch.dtype | None) -> LanguageModel:
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype or before)
     try:

@@ -54,6 +54,11 @@ class Recipe:
         return bool(self.tree["trainer"].get("stateful"))
 
     @property
+    def recompute(self) -> str:
+        """What of the blocks is computed anew in backward: "none", "selective" or "full" (`trainer.recompute`)."""
+        return self.tree["trainer"].get("recompute") or "none"
+
+    @property
     def full(self) -> dict[str, Any]:
         """The same with the default of every argument of every part."""
         return self._check(fill=True)[0]

@@ -36,7 +36,10 @@ DECIDED_ELSEWHERE = {
 }
 
 #: What `trainer:` holds beside the arguments of Lightning's Trainer.
-OWN = {"stateful": Parameter("stateful", bool, False)}
+OWN = {
+    "stateful": Parameter("stateful", bool, False),
+    "recompute": Parameter("recompute", typing.Literal["none", "selective", "full"], "none"),
+}
 
 
 class _Named(type):

@@ -22,6 +22,7 @@ FREE = (
     "trainer.enable_model_summary",
     "trainer.profiler",
     "trainer.max_time",
+    "trainer.recompute",
     "trainer.default_root_dir",
     "data.micro_batch",
     "data.workers",
