@@ -11,12 +11,17 @@ from torch import Tensor, distributed
 from torch.distributed.device_mesh import init_device_mesh
 
 
-def built(blocks, *, vocab_size=11, depth=2, head=None, tied_embedding=True, **decoder):
-    """A model with random values everywhere, in float64."""
+def unfilled(blocks, *, vocab_size=11, depth=2, head=None, tied_embedding=True, **decoder):
+    """A model as it is constructed."""
     arguments = {"use": "decoder", "depth": depth, "pattern": list(blocks), "blocks": blocks, **decoder}
     backbone, head = resolved(arguments), resolved(head or {"use": "vocabulary"})
     sizes = {"d_model": 16, "vocab_size": vocab_size, "max_length": 32}
-    model = LanguageModel(**sizes, backbone=backbone, head=head, tied_embedding=tied_embedding).initialise(3).double()
+    return LanguageModel(**sizes, backbone=backbone, head=head, tied_embedding=tied_embedding)
+
+
+def built(blocks, **model):
+    """A model with random values everywhere, in float64."""
+    model = unfilled(blocks, **model).initialise(3).double()
     generator = torch.Generator().manual_seed(4)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -73,3 +78,21 @@ def logits_equal(blocks, **model):
             told.append(one.head(hidden, tokens, reduce="none"))
     torch.testing.assert_close(told[2], told[0], rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(told[3], told[1], rtol=1e-10, atol=1e-12)
+
+
+def share_is_drawn_as_of_the_whole(blocks, **model):
+    """Initialised after it was split on the meta device, a share is that of the whole, bit for bit; none is another."""
+    ranks = init_device_mesh("cpu", (distributed.get_world_size(),), mesh_dim_names=("tensor",))["tensor"]
+    whole = unfilled(blocks, **model).initialise(7)
+    before = copy.deepcopy(whole)
+    split_model(before, ranks)
+    with torch.device("meta"):
+        after = unfilled(blocks, **model)
+    split_model(after, ranks)
+    after.initialise(7)
+    for (name, wanted), (_, own) in zip(before.named_parameters(), after.named_parameters(), strict=True):
+        assert torch.equal(own, wanted), name
+    gate = after.get_submodule("backbone.blocks.0.feed_forward.up").weight
+    others = [torch.empty_like(gate) for _ in range(ranks.size())]
+    distributed.all_gather(others, gate.detach())
+    assert not any(torch.equal(others[0], other) for other in others[1:])

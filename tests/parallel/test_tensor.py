@@ -45,3 +45,8 @@ def test_loss_and_gradients_are_those_of_one_process(n, sequence_parallel, model
 
 def test_logits_and_decoding_are_those_of_one_process():
     shared_ranks(2).run(CASES, "logits_equal", **{k: v for k, v in EVERYTHING.items() if k != "objective"})
+
+
+def test_a_share_is_drawn_as_that_of_the_whole():
+    model = {k: v for k, v in EVERYTHING.items() if k != "objective"}
+    shared_ranks(4).run(CASES, "share_is_drawn_as_of_the_whole", **model)

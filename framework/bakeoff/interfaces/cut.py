@@ -78,3 +78,16 @@ class Share:
 def shares_of(owner: torch.nn.Module) -> dict[str, Share]:
     """What a module's own parameters and buffers are shares of, by name; of those that are whole, nothing."""
     return owner.__dict__.get("shares", {})
+
+
+def local(tensor: Tensor) -> tuple[Tensor, int]:
+    """What this process holds of a tensor that is sharded along dimension 0, and the index of its first row: all of it,
+    and 0, of a plain one."""
+    if not hasattr(tensor, "to_local"):
+        return tensor, 0
+    (placement,), mesh = tensor.placements, tensor.device_mesh  # type: ignore[attr-defined]
+    if placement.is_replicate():
+        return tensor.to_local(), 0
+    assert placement.is_shard(0)
+    rows = -(-tensor.shape[0] // mesh.size())
+    return tensor.to_local(), min(mesh.get_local_rank() * rows, tensor.shape[0])

@@ -6,10 +6,12 @@ import hashlib
 import math
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from bakeoff.interfaces.cut import local, shares_of
 from bakeoff.interfaces.part import Part
 
 #: (shape, generator) -> the whole tensor, float32
@@ -26,6 +28,9 @@ class _Naming:
             for owner in module.modules()
             if getattr(owner, "stacked", False)
             for t in owner.parameters(recurse=False)
+        }
+        self.shares = {
+            id(getattr(owner, name)): share for owner in module.modules() for name, share in shares_of(owner).items()
         }
 
 
@@ -69,17 +74,26 @@ def generator(seed: int, name: str) -> torch.Generator:
 
 
 def fill(tensor: Tensor, filler: Filler) -> None:
-    """Draw the whole tensor by (seed, qualified name) and copy it into `tensor`; only inside `initialise`.
+    """Draw the whole tensor by (seed, qualified name) and copy what of it is here into `tensor`; inside `initialise`.
 
     Of stacked things, each is drawn alone, by (seed, qualified name, index): it does not depend on how many there are,
     nor on which of them this process holds.
     """
     naming = _naming.get()
-    name, first = naming.names[id(tensor)], naming.first.get(id(tensor))
+    name, first, share = (held.get(id(tensor)) for held in (naming.names, naming.first, naming.shares))
+    assert name is not None
+    shape = tensor.shape if share is None else share.whole(tensor.shape)
+    here, start = local(tensor)
     with torch.no_grad():
-        drawn = [(tensor, name)] if first is None else [(one, f"{name}.{first + i}") for i, one in enumerate(tensor)]
-        for one, called in drawn:
-            one.copy_(filler(one.shape, generator(naming.seed, called)))
+        if first is None:
+            drawn = filler(shape, generator(naming.seed, name))
+            drawn = drawn if share is None else share.of(drawn)
+            here.copy_(drawn[start : start + len(here)] if here.ndim else drawn)
+            return
+        share = share and replace(share, dim=share.dim - 1)
+        for i, one in enumerate(here, first + start):
+            drawn = filler(shape[1:], generator(naming.seed, f"{name}.{i}"))
+            one.copy_(drawn if share is None else share.of(drawn))
 
 
 def roles(module: nn.Module) -> dict[str, str]:
@@ -117,7 +131,7 @@ def initialise(module: nn.Module, *, seed: int, depth: int = 1) -> None:
         with torch.no_grad():
             for parameter in module.parameters():
                 if parameter.is_floating_point():
-                    parameter.fill_(math.nan)
+                    local(parameter)[0].fill_(math.nan)
         kinds = roles(module)
         own = _left_to_parts(module)
         for name, parameter in module.named_parameters():
@@ -126,7 +140,7 @@ def initialise(module: nn.Module, *, seed: int, depth: int = 1) -> None:
         _reset(module)
     finally:
         _naming.reset(token)
-    unfilled = [name for name, parameter in module.named_parameters() if bool(parameter.isnan().any())]
+    unfilled = [name for name, parameter in module.named_parameters() if bool(local(parameter)[0].isnan().any())]
     if unfilled:
         raise ValueError(f"left unfilled by initialisation: {', '.join(unfilled)}")
 

@@ -174,7 +174,7 @@ def _of_chunk(
         top = all_max(top, part.group)
     exponentials = logits.sub_(top).exp_()
     total = exponentials.sum(-1, keepdim=True)
-    if part is not None:
+    if part is not None and own is not None:
         each = [total, target * own, *([] if sums is None else [sums])]
         total, target, *rest = all_sum(torch.stack(each), part.group).unbind()
         sums = rest[0] if rest else None

@@ -25,10 +25,9 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_in) -> (..., d_out)."""
-        bias = self.bias
-        if bias is not None and self.summands > 1:
-            bias = bias / self.summands
-        return linear(x, self.weight, bias)
+        if self.bias is None or self.summands == 1:
+            return linear(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias / self.summands)
 
 
 def columns(part: nn.Module, *names: str, unit: int = 1) -> dict[str, Cut]:
