@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 import torch
 
+from bakeoff.model.devices import ACCELERATORS
+
 CPUINFO = Path("/proc/cpuinfo")
 
 #: Vector unit -> float32 operations a cycle and core: two fused multiply-add units, two operations a lane.
 _PER_CYCLE = {"avx512f": 64, "fma": 32, "avx": 16, "asimd": 16, "sse2": 8}
-
-#: Part of a GPU's name -> (dense bfloat16 operations a second, bytes a second), from the makers' data sheets (SXM).
-_GPUS = {"H200": (989.5e12, 4.8e12), "H100": (989.5e12, 3.35e12), "A100": (312e12, 2.039e12)}
 
 
 class Promise(NamedTuple):
@@ -61,9 +60,9 @@ def promised(device: torch.device | str = "cpu") -> Promise:
     device = torch.device(device)
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
-        for part, (flops, bandwidth) in _GPUS.items():
-            if part in name:
-                return Promise(flops, bandwidth, f"data sheet of {name}, dense bfloat16")
+        for known in ACCELERATORS:
+            if known.in_torch in name:
+                return Promise(known.flops, known.bandwidth, f"data sheet of {name}, dense bfloat16")
         return Promise(None, None, f"no figure is known for {name}")
     if device.type == "cpu" and CPUINFO.is_file():
         return cpu_promise(CPUINFO.read_text(), torch.get_num_threads())

@@ -1,0 +1,1 @@
+"""What a layout costs before a device is touched: memory, bytes sent, and the speed that both allow."""

@@ -1,0 +1,197 @@
+"""Activations of the model's own blocks, counted storage by storage in one step on shapes alone.
+
+Counted is what a CPU would keep, but for the noise of dropout: a byte an element, as an accelerator keeps it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from bakeoff.interfaces.objective import Objective
+from bakeoff.model.language_model import LanguageModel
+from bakeoff.model.memory import Live, size
+from bakeoff.model.recompute import recompute_blocks
+from bakeoff.parallel.tensor import outermost
+
+
+class Kept(NamedTuple):
+    """Bytes of one stage of a model (what stands before the blocks, a block, or the head) for one micro-batch.
+
+    Attributes
+    ----------
+    whole, split : what its forward leaves for backward: outside of the parts that tensor ranks share, and inside.
+    gathered : of `whole`, what such parts are given, which each rank has all of under sequence parallelism too.
+    copies : of parameters, in the type that autocast computes in.
+    working : what is live besides at once, in its backward or, of the head, in its forward.
+    """
+
+    whole: int = 0
+    split: int = 0
+    gathered: int = 0
+    copies: int = 0
+    working: int = 0
+
+    @property
+    def activations(self) -> int:
+        """What one device keeps, copies of parameters apart."""
+        return self.whole + self.split
+
+
+def count_blocks(
+    build: Callable[[], LanguageModel],
+    objective: Objective,
+    layers: list[int],
+    *,
+    rows: int,
+    length: int,
+    recompute: str = "none",
+    dtype: torch.dtype | None = None,
+    mixed: torch.dtype | None = None,
+) -> list[Kept]:
+    """`Kept` of what stands before the blocks, of each of the blocks `layers`, and of the head; allocates nothing.
+
+    Parameters
+    ----------
+    build : the model; the blocks that are not among `layers` are left out of the step.
+    rows, length : of a micro-batch. recompute : "none", "selective" or "full".
+    dtype : the parameters' own, where it is not float32. mixed : autocast to this type.
+    """
+    before = torch.get_default_dtype()
+    with FakeTensorMode():
+        torch.set_default_dtype(dtype or before)
+        try:
+            model = build()
+        finally:
+            torch.set_default_dtype(before)
+        blocks = model.backbone.layers
+        for i in reversed(range(len(blocks))):
+            if i not in layers:
+                del blocks[i]
+        recompute_blocks(model.backbone, recompute)
+        batch = {"tokens": torch.zeros((rows, objective.tokens_wanted(length)), dtype=torch.long)}
+        context = nullcontext() if mixed is None else torch.autocast("cpu", mixed)
+        return count_step(model, objective, batch, context)
+
+
+def count_step(
+    model: LanguageModel,
+    objective: Objective,
+    batch: Mapping[str, Tensor | None],
+    context: AbstractContextManager[Any] | None = None,
+) -> list[Kept]:
+    """The same, of one step of a model on a batch; gradients stand from before. `context` is the forward's."""
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    watch = _Watch(model)
+    with watch.live:
+        watch.live.note([*model.parameters(), *model.buffers(), *[p.grad for p in model.parameters()], *batch.values()])
+        watch.pass_by()
+        with context or nullcontext():
+            terms = objective(model, batch)[0]
+            loss = sum((total for total, _ in terms.values()), torch.zeros(()))
+        del terms
+        watch.leave()
+        loss.backward()
+        watch.lap()
+    return watch.stages()
+
+
+class _Copies(Live):
+    """Live bytes, and those of all copies made of parameters and of what the current part was given."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self._parameters = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+        self.given = 0
+        self.copies = self.casts = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if func is torch.ops.aten._to_copy.default:
+            source = args[0].untyped_storage()._cdata
+            self.copies += size(result) if source in self._parameters else 0
+            self.casts += size(result) if source == self.given else 0
+        elif func is torch.ops.aten.bernoulli_.float:
+            excess = size(result) - result.numel()
+            self.now -= excess
+            weakref.finalize(result.untyped_storage(), self._freed, -excess)
+        return result
+
+
+class _Watch:
+    """Looks at what is live where the step goes from one stage to the next."""
+
+    def __init__(self, model: LanguageModel):
+        self.live = _Copies(model)
+        self._marks: list[tuple[int, int]] = []  # live bytes, and those of copies, where each stage begins
+        self._split: list[int] = []
+        self._gathered: list[int] = []
+        self._working: list[int] = []  # in backward: the head first
+        self._start = 0
+        self._head_forward = 0
+        self._forward = True
+        for module in [*model.backbone.layers, model.head]:
+            module.register_forward_pre_hook(self.enter)
+            for part in outermost(module):
+                part.register_forward_pre_hook(self._enter_part)
+                part.register_forward_hook(self._leave_part)
+
+    def pass_by(self) -> None:
+        """A stage begins."""
+        self._marks.append((self.live.now, self.live.copies))
+        self._split.append(0)
+        self._gathered.append(0)
+        self._start = self.live.peak = self.live.now
+
+    def enter(self, _: nn.Module, args: tuple[Any, ...]) -> None:
+        """A block, or the head, is called."""
+        if self._forward:
+            self.pass_by()
+            if args[0].requires_grad:
+                args[0].register_hook(lambda _: self.lap())
+
+    def leave(self) -> None:
+        """The forward is over."""
+        self._marks.append((self.live.now, self.live.copies))
+        self._head_forward = self.live.peak - self.live.now
+        self._start = self.live.peak = self.live.now
+        self._forward = False
+
+    def lap(self) -> None:
+        """The backward of a stage is over."""
+        self._working.append(self.live.peak - self._start)
+        self._start = self.live.peak = self.live.now
+
+    def _enter_part(self, part: nn.Module, args: tuple[Any, ...]) -> None:
+        if self._forward:
+            self.live.given, self.live.casts = args[0].untyped_storage()._cdata, 0
+            part.__dict__["entered_at"] = (self.live.now, self.live.copies)
+
+    def _leave_part(self, part: nn.Module, args: tuple[Any, ...], result: Any) -> None:
+        if self._forward:
+            now, copies = part.__dict__.pop("entered_at")
+            made = self.live.now - now - (self.live.copies - copies)
+            y = getattr(result, "y", args[0])  # a head keeps the gradient of what it is given
+            casts, self.live.given = self.live.casts, 0
+            self._split[-1] += max(0, made - size(y) - casts)
+            self._gathered[-1] += casts or size(args[0])
+
+    def stages(self) -> list[Kept]:
+        """What was seen, in the order of the forward."""
+        working = [*reversed(self._working)]
+        working = [0] * (len(self._split) - len(working)) + working
+        working[-1] = max(working[-1], self._head_forward)
+        found = []
+        for i, (split, gathered) in enumerate(zip(self._split, self._gathered, strict=True)):
+            (now, copies), (after, copied) = self._marks[i : i + 2]
+            made = copied - copies
+            whole = max(0, after - now - made - split)
+            found.append(Kept(whole, split, min(whole, gathered), made, working[i]))
+        return found
