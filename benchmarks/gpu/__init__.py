@@ -1,0 +1,1 @@
+"""What runs on one GPU: `python -m benchmarks.gpu --help`."""
