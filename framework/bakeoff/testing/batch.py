@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bakeoff.interfaces.past import Past
-from bakeoff.interfaces.state import fork, select
+from bakeoff.interfaces.state import fork, select, tensors
 
 
 class Held(NamedTuple):
@@ -21,6 +21,7 @@ class Held(NamedTuple):
 
     def select(self, rows: Tensor) -> Held:
         """Of some rows, in the order given."""
+        rows = rows.to(next(iter(tensors(self.state)), rows).device)
         return Held(select(self.state, rows), select(self.past, rows))
 
     def fork(self) -> Held:

@@ -26,10 +26,19 @@ class Candidate:
     ----------
     make : the class, or a factory, that is called with the arguments (and before them, for parts, a context).
     arguments : as they would stand in a recipe.
+    device : where parts are called along a sequence; what goes in and comes out stands on the CPU.
     """
 
-    def __init__(self, make: Callable[..., Any], kind: str, arguments: Mapping[str, Any], seed: int = 0):
+    def __init__(
+        self,
+        make: Callable[..., Any],
+        kind: str,
+        arguments: Mapping[str, Any],
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+    ):
         self.make, self.kind, self.arguments, self.seed = make, kind, arguments, seed
+        self.device = torch.device(device)
 
     def missing(self) -> list[str]:
         """Required arguments of a class that are not given."""
@@ -63,7 +72,7 @@ class Candidate:
     @cached_property
     def subject(self) -> Subject:
         """The component, or the smallest part that calls it, as a map of batches."""
-        beside = self.filled(host(self.kind, self.build))
+        beside = self.filled(host(self.kind, self.build)).to(self.device)
         kind = BackboneSubject if isinstance(beside.part, Backbone) else Subject
         return kind(beside, beside.part, context(), seed=self.seed)  # type: ignore[arg-type]
 

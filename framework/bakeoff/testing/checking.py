@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import torch
+
 import bakeoff.testing.laws  # noqa: F401 (makes the laws known)
 from bakeoff.errors import MissingExtra
 from bakeoff.registry import entry, find, name_of
@@ -21,6 +23,7 @@ def check(
     laws: Iterable[int | str] | None = None,
     quick: bool = True,
     seed: int = 0,
+    device: torch.device | str = "cpu",
 ) -> Report:
     """Run the laws of a component's kind.
 
@@ -30,6 +33,7 @@ def check(
     arguments : constructor arguments as in a recipe (`{use: NAME, …}` for a part); by default each set of `examples()`.
     laws : numbers or names; all by default.
     quick : leave out the laws that take long.
+    device : where mixers, feed-forwards, blocks and backbones, and what is tested inside them, are called.
 
     Raises `ValueError` for an unknown law, or where the kind cannot be told.
     """
@@ -41,7 +45,7 @@ def check(
     chosen = laws_for(kind, laws, slow=not quick)
     findings: list[Finding] = []
     for example in examples:
-        findings += judged(Candidate(make, kind, example, seed), chosen)
+        findings += judged(Candidate(make, kind, example, seed, device), chosen)
     return Report(_title(component, kind), tuple(findings))
 
 

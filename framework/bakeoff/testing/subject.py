@@ -19,12 +19,13 @@ from bakeoff.interfaces.component import Capabilities
 from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.part import Part, StatefulPart
 from bakeoff.interfaces.past import Past
+from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.interfaces.state import carried
 from bakeoff.parts.needs import gather
 from bakeoff.testing.batch import Batch, Held, Place, Run, first_place, moved, pulled, scale
 from bakeoff.testing.law import Raised
-from bakeoff.testing.values import attributes, fixed_noise
+from bakeoff.testing.values import attributes, fixed_noise, noise
 
 C = TypeVar("C")
 
@@ -59,6 +60,7 @@ class Subject:
     ----------
     root, module : the part, in float64 where its mathematics allows, inside what stands beside it.
     claims : its capabilities.
+    device : where it stands; inputs come from the CPU and outputs go back, states stay.
     untouched : what stood in the attributes of its modules before the first call.
     brief : some laws try one input only in training mode, where a part rarely does another thing.
     tolerance : what two ways to the same number may differ by, relative to the largest.
@@ -69,6 +71,7 @@ class Subject:
     ):
         self.root, self.module, self.place, self.seed = root, module, place, seed
         self.claims: Capabilities = module.capabilities
+        self.device = next((p.device for p in root.parameters()), torch.device("cpu"))
         self.needs = gather(root)
         self.reads = [name for part in root.modules() for name in getattr(part, "reads", ())]
         self.untouched = attributes(root)
@@ -131,9 +134,9 @@ class Subject:
         """Whether the present mode draws random numbers."""
         batch = self.batch(1, 2)
         with torch.no_grad(), fixed_noise(self.seed):
-            before = torch.default_generator.get_state()
+            before = noise()
             self.call(batch.x, self.sequence(batch))
-            return not torch.equal(before, torch.default_generator.get_state())
+            return any(not torch.equal(one, other) for one, other in zip(before, noise(), strict=True))
 
     def tried(self, cases: Iterable[C], mode: str) -> Iterable[C]:
         """The inputs that a law tries in a mode."""
@@ -160,7 +163,8 @@ class Subject:
 
     def begin(self, rows: int, length: int, dtype: torch.dtype | None = None) -> Held:
         """An empty state for `length` tokens, in the layout of the gradient mode."""
-        return Held(self.module.empty_state(rows, length, dtype or self.dtype), Past(rows, length))
+        state = self.module.empty_state(rows, length, dtype or self.dtype, self.device)
+        return Held(state, Past(rows, length, self.device))
 
     def carried(self, held: Held) -> Held:
         """The state as the beginning of a training window."""
@@ -175,7 +179,8 @@ class Subject:
             if naive:
                 state = None if held is None else held.state
                 with _told(batch.x, held):
-                    result = self.module.naive(batch.x, sequence.prepare(self.needs), state)
+                    x = batch.x.to(self.device)
+                    result = self._back(self.module.naive(x, sequence.prepare(self.needs), state))
             else:
                 result = self.call(batch.x, sequence, held)
         return Run(result.y, result.aux, None if held is None else self._after(result.state, held, sequence))
@@ -183,9 +188,12 @@ class Subject:
     def sequence(self, batch: Batch, held: Held | None = None, **visibility: Any) -> Sequence:
         """What the part is told of a batch."""
         past = None if held is None else self._past(held)
-        places: dict[str, Any] = {"documents": batch.documents, "real": batch.real}
-        places["memory"] = dict.fromkeys(("embedding", *self.reads), batch.x)
-        return Sequence(batch.tokens, past=past, **places, **visibility)
+        told = {"documents": batch.documents, "real": batch.real, **visibility}
+        there: dict[str, Any] = {
+            name: value.to(self.device) if isinstance(value, Tensor) else value for name, value in told.items()
+        }
+        memory = dict.fromkeys(("embedding", *self.reads), batch.x.to(self.device))
+        return Sequence(batch.tokens.to(self.device), past=past, memory=memory, **there)
 
     def run_split(self, batch: Batch, lengths: list[int], held: Held | None = None) -> Run:
         """The same tokens in consecutive calls of the given lengths, through the state; aux is added up."""
@@ -216,7 +224,15 @@ class Subject:
     def call(self, x: Tensor, sequence: Sequence, held: Held | None = None) -> Any:
         """What `forward` returns."""
         with _told(x, held):
-            return self.module(x, sequence.prepare(self.needs), None if held is None else held.state)
+            state = None if held is None else held.state
+            return self._back(self.module(x.to(self.device), sequence.prepare(self.needs), state))
+
+    def _back(self, result: Any) -> Any:
+        """The result with its outputs on the CPU; where it is none, whatever it is."""
+        if self.device.type == "cpu" or not isinstance(result, Result):
+            return result
+        aux = {name: value.cpu() for name, value in result.aux.items()}
+        return result._replace(y=result.y.cpu(), aux=aux)
 
     def changed(self, before: Tensor, after: Tensor, among: Tensor | None = None) -> Place | None:
         """The first place, of those `among` (B, T) marks, that moved: at all, or by over 8 eps of the scale."""
@@ -260,7 +276,7 @@ class BackboneSubject(Subject):
 
     def begin(self, rows: int, length: int, dtype: torch.dtype | None = None) -> Held:
         """The backbone's own empty state."""
-        return Held(self.module.empty_state(rows, length, dtype or self.dtype), None)
+        return Held(self.module.empty_state(rows, length, dtype or self.dtype, self.device), None)
 
     def carried(self, held: Held) -> Held:
         """As the backbone does it."""
@@ -276,10 +292,10 @@ class BackboneSubject(Subject):
         """What `forward` returns with `x` in place of the embeddings."""
         table = self.module.embedding
         owner = next(m for m in self.module.modules() if any(p is table for p in m.parameters(recurse=False)))
-        hook = owner.register_forward_hook(lambda module, inputs, output: x)
+        hook = owner.register_forward_hook(lambda module, inputs, output: x.to(self.device))
         try:
             with _told(x, held):
-                return self.module(sequence, None if held is None else held.state)
+                return self._back(self.module(sequence, None if held is None else held.state))
         finally:
             hook.remove()
 

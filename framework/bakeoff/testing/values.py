@@ -34,10 +34,23 @@ def jitter(module: nn.Module, seed: int) -> None:
 
 @contextmanager
 def fixed_noise(seed: int) -> Iterator[None]:
-    """The global generator begins at `seed`, and is afterwards what it was."""
-    before = torch.default_generator.get_state()
-    torch.default_generator.manual_seed(seed)
+    """The global generators begin at `seed`, and are afterwards what they were."""
+    used = _generators()
+    before = noise()
+    for generator in used:
+        generator.manual_seed(seed)
     try:
         yield
     finally:
-        torch.default_generator.set_state(before)
+        for generator, state in zip(used, before, strict=True):
+            generator.set_state(state)
+
+
+def noise() -> list[torch.Tensor]:
+    """Where the global generators of all devices stand."""
+    return [generator.get_state() for generator in _generators()]
+
+
+def _generators() -> list[torch.Generator]:
+    """The CPU's, and those of GPUs once one is used."""
+    return [torch.default_generator, *(torch.cuda.default_generators if torch.cuda.is_initialized() else ())]

@@ -28,7 +28,7 @@ def compiling(subject: Subject) -> None:
             batch = subject.batch(2, T)
             sequence = subject.sequence(batch).prepare(subject.needs)
             with fixed_noise(subject.seed):
-                got: Tensor = compiled(batch.x, sequence).y
+                got: Tensor = compiled(batch.x.to(subject.device), sequence).y.cpu()
             place = subject.apart(subject.run(batch).y, got)
             if place is not None:
                 raise Broken(f"training, T={T}: compiled, output {place.t} differs by {place.by}")

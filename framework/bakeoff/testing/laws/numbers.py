@@ -19,7 +19,7 @@ _SIZES = (0.0, 1e-3, 1.0, 1e3)
 @sequence_law(6, "numbers")
 def numbers(subject: Subject) -> None:
     """Outputs and gradients are finite in float32 and bf16, also where gates saturate; `forward` equals `naive`."""
-    autocast = torch.autocast("cpu", torch.bfloat16)
+    autocast = torch.autocast(subject.device.type, torch.bfloat16)
     _finite(subject.cast(torch.float32), "float32", nullcontext())
     _finite(subject.cast(torch.bfloat16), "bf16", nullcontext())
     _finite(subject.cast(torch.float32), "bf16 autocast", autocast)

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from bakeoff.interfaces.position import PositionalEncoding
-from bakeoff.interfaces.sequence import Sequence
 from bakeoff.testing.candidate import Candidate
 from bakeoff.testing.law import Broken, law
 from bakeoff.testing.subject import Subject
@@ -44,4 +43,4 @@ def positions(candidate: Candidate) -> None:
 
 def _placed(subject: Subject, places: Tensor) -> Tensor:
     batch = subject.batch(1, _T)
-    return subject.call(batch.x, Sequence(batch.tokens, positions=places)).y
+    return subject.call(batch.x, subject.sequence(batch, positions=places)).y
