@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import cache, partial
 from typing import Any
 
@@ -58,11 +56,11 @@ def recompute(part: nn.Module, mode: str) -> None:
         raise ValueError(f"recompute is {mode!r}; it must be one of {', '.join(MODES)}")
     part.__dict__.pop("forward", None)
     if mode != "none":
-        part.forward = partial(_anew, part, mode)  # type: ignore[assignment]
+        part.forward = partial(_anew, part, mode)
 
 
 def keeps(op: OpOverload, args: Any = ()) -> bool:
-    """Whether "selective" keeps what an operator returns; one that draws noise is repeated, as noise goes on from it."""
+    """Whether "selective" keeps what an operator returns; one that draws noise draws it anew, for those after it."""
     if not _is_dear(op):
         return False
     place = _ATTENTION.get(op, len(args))
@@ -79,15 +77,11 @@ def _anew(part: nn.Module, mode: str, x: Tensor, sequence: Sequence, state: Any 
     forward = partial(type(part).forward, part)
     if not torch.is_grad_enabled():
         return forward(x, sequence, state)
-    context = _context(mode)
-    more = {} if context is None else {"context_fn": context}
-    return checkpoint(forward, x, sequence.as_seen(), state, use_reentrant=False, **more)
-
-
-def _context(mode: str) -> Callable[[], tuple[AbstractContextManager[Any], AbstractContextManager[Any]]] | None:
+    given = x, sequence.as_seen(), state
     if mode == "full":
-        return None
-    return partial(create_selective_checkpoint_contexts, _policy) if torch.compiler.is_compiling() else _kept
+        return checkpoint(forward, *given, use_reentrant=False)
+    contexts = partial(create_selective_checkpoint_contexts, _policy) if torch.compiler.is_compiling() else _kept
+    return checkpoint(forward, *given, use_reentrant=False, context_fn=contexts)
 
 
 def _policy(context: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
@@ -104,30 +98,39 @@ def _kept() -> tuple[Keeping, Giving]:
 class Keeping(TorchDispatchMode):
     """Keeps the results of operators that `keeps` names, in the order in which each is called.
 
-    torch's own form gives each result once, so that a graph cannot be differentiated twice, and refuses results that
-    are changed in place; here they are then computed anew.
+    torch's own form gives each result once, so that a graph cannot be differentiated twice, and takes no notice of
+    results that are changed in place through a view; here they are computed anew.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.results: dict[OpOverload, list[_Kept | None]] = defaultdict(list)
+        self.results: dict[OpOverload, list[Any]] = defaultdict(list)
+        self._places: dict[int, tuple[OpOverload, int]] = {}  # of results, by where their memory is
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        for place, name in _written(func):
+            self._forget(args[place] if place < len(args) else kwargs.get(name))
+        result = func(*args, **kwargs)
         if keeps(func, args):
-            self.results[func].append(_Kept(result))
+            results = self.results[func]
+            for tensor in _tensors(result):
+                self._places[tensor.untyped_storage()._cdata] = func, len(results)
+            results.append(_apart(result))
         return result
 
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        for results in self.results.values():  # what was changed in place is of no use
-            results[:] = [kept if kept is not None and kept.whole else None for kept in results]
+    def _forget(self, values: Any) -> None:
+        """Do not give a result whose memory is written to."""
+        for tensor in _tensors(values):
+            found = self._places.pop(tensor.untyped_storage()._cdata, None)
+            if found is not None:
+                self.results[found[0]][found[1]] = None
 
 
 class Giving(TorchDispatchMode):
     """Gives what was kept in place of computing it."""
 
-    def __init__(self, results: dict[OpOverload, list[_Kept | None]]):
+    def __init__(self, results: dict[OpOverload, list[Any]]):
         super().__init__()
         self.results = results
         self.given: dict[OpOverload, int] = defaultdict(int)
@@ -138,37 +141,27 @@ class Giving(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if keeps(func, args):
-            number = self.given[func]
+            kept = self.results[func][self.given[func]]
             self.given[func] += 1
-            kept = self.results[func][number]
-            if kept is not None and kept.whole:
-                return kept.again()
+            if kept is not None:
+                return _apart(kept)
         return func(*args, **(kwargs or {}))
 
 
-class _Kept:
-    """The result of one operator: a tensor, or several things of which some are tensors."""
-
-    def __init__(self, result: Any):
-        self.single = isinstance(result, Tensor)
-        self.values = [_apart(value) for value in ((result,) if self.single else result)]
-        self.versions = [value._version if isinstance(value, Tensor) else 0 for value in self.values]
-
-    @property
-    def whole(self) -> bool:
-        """Whether nothing was changed in place since."""
-        pairs = zip(self.values, self.versions, strict=True)
-        return all(value._version == version for value, version in pairs if isinstance(value, Tensor))
-
-    def again(self) -> Any:
-        """The result once more."""
-        values = [_apart(value) for value in self.values]
-        return values[0] if self.single else tuple(values)
+@cache
+def _written(op: OpOverload) -> tuple[tuple[int, str], ...]:
+    """Place and name of the arguments that an operator writes to."""
+    arguments = enumerate(op._schema.arguments)
+    return tuple((i, given.name) for i, given in arguments if given.alias_info and given.alias_info.is_write)
 
 
-def _apart(value: Any) -> Any:
-    """The same memory as a tensor that autograd knows nothing of, but that tells of changes in place."""
-    if not isinstance(value, Tensor):
-        return value
-    with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
-        return value.detach()
+def _tensors(values: Any) -> list[Tensor]:
+    several = values if isinstance(values, (tuple, list)) else (values,)
+    return [value for value in several if isinstance(value, Tensor)]
+
+
+def _apart(values: Any) -> Any:
+    """The same memory, in tensors that autograd knows nothing of."""
+    if isinstance(values, (tuple, list)):
+        return type(values)(_apart(value) for value in values)
+    return values.detach() if isinstance(values, Tensor) else values
