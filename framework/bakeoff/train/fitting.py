@@ -13,6 +13,7 @@ import torch
 
 from bakeoff.errors import UserError
 from bakeoff.model.machine import measured_peak
+from bakeoff.model.recompute import recompute_blocks
 from bakeoff.parts.kernels import choices
 from bakeoff.recipe import Recipe
 from bakeoff.recipe.demands import refuse_foresight
@@ -144,6 +145,7 @@ def _run(
     trainer: pl.Trainer, module: TrainingModule, assembly: Assembly, checkpoint: Path | None, place: RunFolder
 ) -> None:
     """Lightning's loop; what ends it early becomes one message."""
+    recompute_blocks(assembly.model.backbone, assembly.recipe.recompute)
     if assembly.recipe.tree["compile"]:
         compile_blocks(assembly.model.backbone)
     data = TrainingData(assembly, module.clock)
