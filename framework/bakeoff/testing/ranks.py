@@ -30,11 +30,20 @@ from typing import IO, Any
 SECONDS = 120.0
 
 
+class RanksFailed(AssertionError):
+    """A call failed on some ranks; `reasons` are their tracebacks."""
+
+    def __init__(self, message: str, reasons: dict[int, str]) -> None:
+        super().__init__(message)
+        self.reasons = reasons
+
+
 class Ranks:
     """`n` processes on the loopback interface, one thread each; they start at the first call and stay.
 
-    A call that fails on a rank, or takes longer than `seconds`, ends all of them (the next call starts them anew) and
-    raises an AssertionError with the ranks it failed on, why, and the end of their logs, which stand in `folder`.
+    A call that fails on a rank, or takes longer than `seconds`, raises `RanksFailed` with the ranks it failed on, why,
+    and the end of their logs, which stand in `folder`. A rank that does not answer ends all of them, and the next call
+    starts them anew.
     """
 
     def __init__(self, n: int, folder: Path, *, seconds: float = SECONDS) -> None:
@@ -52,10 +61,9 @@ class Ranks:
                 _pipe(process.stdin).write(line)
         failed = self._failures()
         if failed:
-            self.close()
             shown = "\n".join(f"rank {rank} of {self.n}: {reason}" for rank, reason in failed.items())
             logs = "".join(f"--- log of rank {rank}\n{_end_of(log)}\n" for rank, log in enumerate(self.logs))
-            raise AssertionError(f"{name} {arguments}\n{shown}\n{logs}")
+            raise RanksFailed(f"{name} {arguments}\n{shown}\n{logs}", failed)
 
     def close(self) -> None:
         """End all processes."""
@@ -99,9 +107,10 @@ class Ranks:
             for rank in waiting.values():
                 self.processes[rank].send_signal(signal.SIGUSR1)  # its stack goes to its log
             time.sleep(0.5)
-        if not failed:
-            failed = dict.fromkeys(waiting.values(), f"no answer after {self.seconds:g} s")
-        return failed
+            self.close()
+        elif "ended" in failed.values():
+            self.close()
+        return failed or dict.fromkeys(waiting.values(), f"no answer after {self.seconds:g} s")
 
 
 @cache

@@ -1,12 +1,129 @@
-"""Law 10: where tensor or context parallelism is claimed, several ranks equal one."""
+"""Law 10: where tensor parallelism is claimed, several ranks equal one."""
 
 from __future__ import annotations
 
-from bakeoff.testing.law import NotApplicable, sequence_law
-from bakeoff.testing.subject import Subject
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from torch import distributed, nn
+
+from bakeoff.interfaces.part import Part
+from bakeoff.registry import find
+from bakeoff.testing.candidate import Candidate, Ready
+from bakeoff.testing.law import SEQUENCE_KINDS, Broken, NotApplicable, NotClaimed, law
+from bakeoff.testing.ranks import RanksFailed, shared_ranks
+
+_CASES = Path(__file__).parent.with_name("cases_of_parallel.py")
+_CLAIM = "tensor_parallel"
+#: Numbers of ranks that are tried, and those for which a refusal is read.
+_RANKS = (2, 4)
+_DEGREES = range(2, 8)
 
 
-@sequence_law(10, "parallel", hosted=False, claims=("tensor_parallel", "context_parallel"))
-def parallel(subject: Subject) -> None:
-    """Several ranks equal one, forward and gradients. (This release builds no mesh, and no part claims it.)"""
-    raise NotApplicable("this release builds no mesh")
+@law(10, "parallel", *SEQUENCE_KINDS, "attention_op", "position", "router", "head", claims=(_CLAIM,))
+def parallel(candidate: Candidate) -> None:
+    """Two and four ranks that share out the parameters equal one process: outputs, gradients, states, first values.
+
+    A plan that cannot be refuses by name of both numbers; who plans, claims.
+    """
+    if candidate.kind == "head":
+        root = candidate.filled()
+        part: Any = root.part
+    else:
+        root, part = candidate.subject.root, candidate.subject.module  # type: ignore[assignment]
+    refused = {degree: refusal(root, degree) for degree in _DEGREES}
+    if not part.capabilities.tensor_parallel:
+        _plans_nothing(part)
+        raise NotClaimed(_CLAIM)
+    for degree, reason in refused.items():
+        numbers = set(re.findall(r"\d+", reason or ""))
+        if reason is not None and (str(degree) not in numbers or len(numbers) < 2):
+            raise Broken(f"a plan for {degree} ranks is refused, but not by both numbers: {reason}")
+    if all(refused[ranks] is not None for ranks in _RANKS):
+        raise NotApplicable(f"neither 2 nor 4 ranks can share it out: {refused[2]}")
+    if not any(list(cuts(root, ranks)) for ranks in _RANKS if refused[ranks] is None):
+        raise Broken(f"claims `{_CLAIM}`, but its `parallel_plan` shares nothing out")
+    _on_ranks(candidate, part, [ranks for ranks in _RANKS if refused[ranks] is None])
+
+
+def cuts(root: nn.Module, ranks: int) -> Iterator[str]:
+    """Parameters and buffers that the plans of a part, and of those within, share out; `ValueError` if they cannot."""
+    for prefix, owner in root.named_modules():
+        for path, cut in owner.parallel_plan(ranks).items() if isinstance(owner, Part) else ():
+            try:
+                tensor = reduce(getattr, path.split("."), owner)
+            except AttributeError:
+                raise Broken(f"`parallel_plan` names {path}, but no parameter or buffer is called so") from None
+            cut.ranges(tensor.shape[cut.dim], ranks, 0)
+            yield f"{prefix}.{path}"
+
+
+def refusal(root: nn.Module, ranks: int) -> str | None:
+    """Why so many ranks cannot share a part out, or None."""
+    try:
+        list(cuts(root, ranks))
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _plans_nothing(part: Part) -> None:
+    """A part disclaims what it has a plan for only where something within cannot be shared out."""
+    inner = [module for module in part.modules() if isinstance(module, Part) and module is not part]
+    if all(module.capabilities.tensor_parallel for module in inner):
+        planned = [ranks for ranks in _RANKS if refusal(part, ranks) is None and list(cuts(part, ranks))]
+        if planned:
+            raise Broken(f"has a `parallel_plan` for {planned[0]} ranks, but does not claim `{_CLAIM}`")
+
+
+def _on_ranks(candidate: Candidate, part: Part, numbers: list[int]) -> None:
+    if not (distributed.is_available() and distributed.is_gloo_available()):
+        raise NotApplicable("torch has no gloo here, by which ranks would speak")
+    given = {"component": _home(candidate), "kind": candidate.kind, "seed": candidate.seed}
+    given["arguments"] = _plain(candidate.arguments)
+    case = {"head": "head_equals_one", "backbone": "model_equals_one"}.get(part.kind, "part_equals_one")
+    cases = [case, "model_equals_one"] if part.kind == "mixer" and part.reads else [case]
+    for n in numbers:
+        for name in cases:
+            try:
+                shared_ranks(n).run(_CASES, name, **given)
+            except RanksFailed as failure:
+                reason = next(iter(failure.reasons.values())).strip().splitlines()[-1]
+                raise Broken(f"{n} ranks: {reason.removeprefix(f'{Broken.__module__}.Broken: ')}") from None
+
+
+def _home(candidate: Candidate) -> dict[str, Any]:
+    """Where ranks find the class; `NotApplicable` where they cannot import it."""
+    if isinstance(candidate, Ready):
+        raise NotApplicable("it stands in a model: check its class")
+    owners = [*_used(candidate.arguments), candidate.make]
+    for owner in owners:
+        name = getattr(owner, "__qualname__", "<locals>")
+        if "<" in name or owner.__module__ == "__main__":
+            raise NotApplicable(f"ranks cannot import {name}: let it stand in a module, outside any function")
+    modules = [(owner.__module__, getattr(sys.modules[owner.__module__], "__file__", None)) for owner in owners]
+    return {"modules": modules, "name": candidate.make.__qualname__, "paths": sys.path}
+
+
+def _used(arguments: Any) -> Iterator[type]:
+    """Classes that arguments name, at every depth."""
+    if isinstance(arguments, Mapping):
+        if "use" in arguments:
+            yield find(arguments["use"])
+        for value in arguments.values():
+            yield from _used(value)
+    elif isinstance(arguments, list):
+        for value in arguments:
+            yield from _used(value)
+
+
+def _plain(arguments: Mapping[str, Any]) -> Any:
+    try:
+        return json.loads(json.dumps(arguments))
+    except TypeError:
+        raise NotApplicable("its arguments are no plain values, so ranks cannot build it anew") from None
