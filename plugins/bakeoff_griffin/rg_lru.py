@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from bakeoff.interfaces import Capabilities, LayerContext, Need, Part, Reference, Result, Sequence, SequenceMixer, init
+from bakeoff.interfaces import (
+    Capabilities,
+    Cut,
+    LayerContext,
+    Need,
+    Part,
+    Reference,
+    Result,
+    Sequence,
+    SequenceMixer,
+    init,
+)
 from bakeoff.parts.activations import ActivationName, activation
-from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.parts.attention.mixer import check_heads
+from bakeoff.parts.linear import Linear, columns, linear_flops, rows
 from bakeoff.parts.short_convolution import ShortConvolution
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bakeoff_griffin.recurrence import rg_lru, rg_lru_naive, rg_lru_step
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 #: c of the paper: how many times softplus(Lambda) a decay can be.
 _SPREAD = 8.0
@@ -67,7 +82,7 @@ class RGLRU(SequenceMixer):
         "Griffin: Mixing Gated Linear Recurrences with Local Attention for Efficient Language Models",
         "https://arxiv.org/abs/2402.19427",
     )
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True)
+    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
     keep_float32 = ("Lambda",)
 
     def __init__(
@@ -88,7 +103,7 @@ class RGLRU(SequenceMixer):
             raise ValueError(f"width {W} cannot be cut into n_heads {n_heads} equal blocks")
         if not 0 < a_min <= a_max < 1:
             raise ValueError(f"a_min is {a_min} and a_max {a_max}; they must lie in 0 < a_min <= a_max < 1")
-        self.width, self.activation, self.a_range = W, activation, (a_min, a_max)
+        self.width, self.n_heads, self.activation, self.a_range = W, n_heads, activation, (a_min, a_max)
         self.gate = Linear(d, W, bias=True, role="gate")
         self.input = Linear(d, W, bias=True)
         self.convolve = ShortConvolution(context, channels=W, width=conv_width)
@@ -111,6 +126,18 @@ class RGLRU(SequenceMixer):
         low, high = self.a_range
         a = init.uniform(low**2, high**2)(shape, generator).double().sqrt()
         return (1 / a - 1).log().float()
+
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the blocks of W_r and W_i, and their channels."""
+        check_heads(self.n_heads, ranks)
+        N = self.width // self.n_heads
+        plan = columns(self, "gate", "input", "convolve", unit=N) | columns(self, "recurrence_gate", "input_gate")
+        return plan | {"Lambda": Cut(0, N)} | rows(self, "output", unit=N)
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Count the blocks of this rank, and their channels."""
+        self.n_heads //= ranks.size()
+        self.width //= ranks.size()
 
     def needs(self) -> tuple[Need, ...]:
         """Where documents begin."""

@@ -29,6 +29,8 @@ class LSTM(SequenceMixer):
     as in `torch.nn.LSTM`, whose kernel computes it. Where `width` is not `d_model`, a projection brings h back to
     `d_model`.
 
+    Every channel of h reads all of them at every token, so that ranks cannot share them out: no `tensor_parallel`.
+
     Parameters
     ----------
     width : channels of h and c; null: `d_model`.

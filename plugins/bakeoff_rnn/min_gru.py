@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from bakeoff.interfaces import Capabilities, LayerContext, Reference, Result, Sequence, SequenceMixer
-from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.interfaces import Capabilities, Cut, LayerContext, Reference, Result, Sequence, SequenceMixer
+from bakeoff.parts.linear import Linear, columns, linear_flops, rows
 from bakeoff.parts.scans.elementwise import linear_scan, linear_scan_naive, linear_scan_step
 from torch import Tensor
 from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class MinGRU(SequenceMixer):
@@ -30,7 +33,7 @@ class MinGRU(SequenceMixer):
     reference = Reference(
         "Feng, Tung, Ahmed, Bengio and Hajimirsadeghi", 2024, "Were RNNs All We Needed?", "https://arxiv.org/abs/2410.01201"
     )  # fmt: skip
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True)
+    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
 
     def __init__(self, context: LayerContext, *, width: int | None = None, bias: bool = True):
         super().__init__(context)
@@ -46,6 +49,14 @@ class MinGRU(SequenceMixer):
     def examples(cls) -> list[dict[str, Any]]:
         """As wide as the model, and wider without biases."""
         return [{}, {"width": 20, "bias": False}]
+
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the channels of h."""
+        return columns(self, "gate", "candidate") | rows(self, "output")
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Count the channels of this rank."""
+        self.width //= ranks.size()
 
     def empty_state(self, batch: int, max_length: int, dtype: Any = torch.float32, device: Any = None) -> Tensor:
         """Zeros, in float32 or wider."""

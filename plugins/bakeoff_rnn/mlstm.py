@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from bakeoff.interfaces import Capabilities, LayerContext, Reference, Result, Sequence, SequenceMixer, init
+from bakeoff.interfaces import Capabilities, Cut, LayerContext, Reference, Result, Sequence, SequenceMixer, init
+from bakeoff.parts.attention.mixer import check_heads
 from bakeoff.parts.fused_loss import capped
-from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.parts.linear import Linear, columns, linear_flops, rows
 from torch import Tensor
 from torch.nn import functional as F
 
 from bakeoff_rnn.head_norm import HeadNorm
 from bakeoff_rnn.matrix_memory import NEVER, MatrixMemory, matrix_memory, matrix_memory_naive, matrix_memory_step
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class MLSTM(SequenceMixer):
@@ -46,7 +50,7 @@ class MLSTM(SequenceMixer):
     reference = Reference(
         "Beck et al.", 2024, "xLSTM: Extended Long Short-Term Memory", "https://arxiv.org/abs/2405.04517"
     )
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True)
+    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
 
     def __init__(
         self,
@@ -91,7 +95,19 @@ class MLSTM(SequenceMixer):
         init.fill(self.input_gate.weight, init.constant(0.0))
         init.fill(self.forget_gate.weight, init.constant(0.0))
         init.fill(self.input_gate.bias, init.constant(self.input_bias))
-        init.fill(self.forget_gate.bias, init.exactly(torch.linspace(*self.forget_range, self.n_heads)))
+        init.fill(self.forget_gate.bias, lambda shape, _: torch.linspace(*self.forget_range, shape[0]))
+
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the heads."""
+        check_heads(self.n_heads, ranks)
+        keys, values = self.key_width // self.n_heads, self.width // self.n_heads
+        plan = columns(self, "q", "k", unit=keys) | columns(self, "v", "output_gate", "norm", unit=values)
+        return plan | columns(self, "input_gate", "forget_gate") | rows(self, "output", unit=values)
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Count the heads of this rank, and their channels."""
+        P = ranks.size()
+        self.n_heads, self.width, self.key_width = self.n_heads // P, self.width // P, self.key_width // P
 
     def empty_state(self, batch: int, max_length: int, dtype: Any = torch.float32, device: Any = None) -> MatrixMemory:
         """Zeros, in float32 or wider."""

@@ -32,6 +32,8 @@ class MultiplicativeLSTM(SequenceMixer):
     token can be computed before the one before it. Where `width` is not `d_model`, a projection brings h back to
     `d_model`. All h_t, (B, T, width), pass through the submodule `hidden`, where a forward hook can read them.
 
+    Every channel of h reads all of them at every token, so that ranks cannot share them out: no `tensor_parallel`.
+
     Parameters
     ----------
     width : channels of h and c; null: `d_model`.

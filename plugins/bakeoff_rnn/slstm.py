@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from bakeoff.interfaces import Capabilities, LayerContext, Reference, Result, Sequence, SequenceMixer, init
-from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.interfaces import Capabilities, Cut, LayerContext, Reference, Result, Sequence, SequenceMixer, init
+from bakeoff.parts.attention.mixer import check_heads
+from bakeoff.parts.linear import Linear, columns, linear_flops, rows
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from bakeoff_rnn.head_norm import HeadNorm
 from bakeoff_rnn.scalar_memory import (
@@ -17,6 +19,9 @@ from bakeoff_rnn.scalar_memory import (
     scalar_memory_naive,
     scalar_memory_step,
 )
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class SLSTM(SequenceMixer):
@@ -40,7 +45,7 @@ class SLSTM(SequenceMixer):
     reference = Reference(
         "Beck et al.", 2024, "xLSTM: Extended Long Short-Term Memory", "https://arxiv.org/abs/2405.04517"
     )
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True)
+    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
 
     def __init__(self, context: LayerContext, *, n_heads: int, width: int | None = None, eps: float = 1e-6):
         super().__init__(context)
@@ -49,6 +54,7 @@ class SLSTM(SequenceMixer):
         if n_heads < 1 or width < 1 or width % n_heads:
             raise ValueError(f"width {width} is no multiple of n_heads {n_heads}")
         self.n_heads, self.width = n_heads, width
+        self.others = 0, 0  # channels of other ranks, before and after those of this one
         self.lateness = 0.0 if context.depth < 2 else context.layer / (context.depth - 1)
         self.input = Linear(d, 4 * width, bias=True)
         self.recurrent = nn.Parameter(torch.empty(n_heads, 4 * width // n_heads, width // n_heads))
@@ -68,7 +74,21 @@ class SLSTM(SequenceMixer):
         init.fill(self.recurrent, init.constant(0.0))
         N = self.width // self.n_heads
         forget = 5 - 12 * torch.linspace(0, 1, N) ** (0.3 + 1.3 * self.lateness)
-        init.fill(self.input.bias, init.exactly(torch.cat([torch.zeros(3 * N), forget]).repeat(self.n_heads)))
+        head = torch.cat([torch.zeros(3 * N), forget])
+        init.fill(self.input.bias, lambda shape, _: head.repeat(shape[0] // len(head)))
+
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the heads, and all that their gates see."""
+        check_heads(self.n_heads, ranks)
+        N = self.width // self.n_heads
+        plan = columns(self, "input", unit=4 * N) | columns(self, "norm", unit=N) | rows(self, "output", unit=N)
+        return plan | {"recurrent": Cut(0)}
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Count the heads of this rank, and their channels; without a projection, those of others are zeros here."""
+        P, rank = ranks.size(), ranks.get_local_rank()
+        self.n_heads, self.width = self.n_heads // P, self.width // P
+        self.others = rank * self.width, (P - 1 - rank) * self.width
 
     def empty_state(self, batch: int, max_length: int, dtype: Any = torch.float32, device: Any = None) -> ScalarMemory:
         """Nothing held, in float32 or wider."""
@@ -93,7 +113,8 @@ class SLSTM(SequenceMixer):
             held = self.empty_state(x.shape[0], 0, wide, x.device) if state is None else state
             h, after = memory(gates, self.recurrent.to(wide), held, sequence.starts, sequence.real)
             y = self.norm(h).to(x.dtype)
-        return Result(y if self.output is None else self.output(y), None if state is None else after)
+        y = F.pad(y, self.others) if self.output is None else self.output(y)
+        return Result(y, None if state is None else after)
 
     def flops(self, queries: int, keys: int) -> int:
         """Products of the four gates with the input and with their head's h, and the projection."""

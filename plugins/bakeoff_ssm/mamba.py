@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from bakeoff.interfaces import Capabilities, LayerContext, Reference, Result, Sequence, SequenceMixer, init
+from bakeoff.interfaces import Capabilities, Cut, LayerContext, Reference, Result, Sequence, SequenceMixer, init
 from bakeoff.interfaces.norm import Norm
+from bakeoff.parts.collectives import summed_for_each
 from bakeoff.parts.kernels import Backend, choose
-from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.parts.linear import Linear, columns, linear_flops, rows
 from bakeoff.parts.short_convolution import ShortConvolution
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bakeoff_ssm.selective import selective_scan, selective_scan_naive, selective_scan_step
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class MambaState(NamedTuple):
@@ -55,9 +59,13 @@ class Mamba(SequenceMixer):
         "Mamba: Linear-Time Sequence Modeling with Selective State Spaces",
         "https://arxiv.org/abs/2312.00752",
     )
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, compile=True)
+    capabilities = Capabilities(
+        documents=True, padding=True, state=True, constant_state=True, compile=True, tensor_parallel=True
+    )
     keep_float32 = ("A_log", "dt_bias", "D")
     roles = {"A_log": "vector"}  # noqa: RUF012
+    over: DeviceMesh | None = None
+    """Ranks that share out the channels; dt, B and C are sums over those of all."""
 
     def __init__(
         self,
@@ -121,6 +129,16 @@ class Mamba(SequenceMixer):
         bound = self.dt_rank**-0.5
         init.fill(self.dt.weight, init.uniform(-bound, bound))
 
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the E channels; what is made of all of them, the narrow dt, B and C, is summed."""
+        plan = columns(self, "z", "x", "convolve", "dt") | rows(self, "dt_low", "B", "C", "output")
+        return plan | dict.fromkeys(("A_log", "dt_bias", "D"), Cut(0))
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Count the channels of this rank."""
+        self.inner //= ranks.size()
+        self.over = ranks
+
     def empty_state(self, batch: int, max_length: int, dtype: Any = torch.float32, device: Any = None) -> MambaState:
         """Zeros; the convolution's tail in `dtype`, the state in float32 or wider."""
         tail = self.convolve.empty_state(batch, max_length, dtype, device)
@@ -139,7 +157,7 @@ class Mamba(SequenceMixer):
     def _mix(self, x: Tensor, sequence: Sequence, state: MambaState | None, convolve: Any, scan: Any) -> Result:
         z = self.z(x)
         values, tail, *_ = convolve(self.convolve, self.x(x), sequence, None if state is None else state.x)
-        dt, B, C = self.dt_low(values), self.B(values), self.C(values)
+        dt, B, C = self._narrow_inputs(values)
         if self.dt_norm is not None:
             dt, B, C = self.dt_norm(dt), self.B_norm(B), self.C_norm(C)
         dt = self.dt(dt)
@@ -152,6 +170,14 @@ class Mamba(SequenceMixer):
             y, ssm = scan(*given, state=None if state is None else state.ssm, segments=sequence.segments)
             y = (y * F.silu(z.to(wide))).to(z.dtype)
         return Result(self.output(y), None if state is None else MambaState(tail, ssm))
+
+    def _narrow_inputs(self, values: Tensor) -> tuple[Tensor, ...]:
+        """What gives dt, (B, T, dt_rank), and B and C, (B, T, N) each, of all channels."""
+        made = self.dt_low(values), self.B(values), self.C(values)
+        if self.over is None:
+            return made
+        whole = summed_for_each(torch.cat(made, -1), self.over.get_group())
+        return whole.split([t.shape[-1] for t in made], -1)
 
     def flops(self, queries: int, keys: int) -> int:
         """Projections, the convolution, and the recurrence's products: 2 N per channel each for update and readout."""

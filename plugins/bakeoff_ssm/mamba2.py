@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from bakeoff.interfaces import Capabilities, LayerContext, Part, Reference, Result, Sequence, SequenceMixer, init
+from bakeoff.interfaces import Capabilities, Cut, LayerContext, Part, Reference, Result, Sequence, SequenceMixer, init
+from bakeoff.parts.attention.mixer import check_heads
+from bakeoff.parts.collectives import summed_for_each
 from bakeoff.parts.kernels import Backend, choose
-from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.parts.linear import Linear, columns, linear_flops, rows
 from bakeoff.parts.short_convolution import ShortConvolution
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bakeoff_ssm.ssd import ssd, ssd_naive, ssd_step
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class Mamba2State(NamedTuple):
@@ -59,8 +65,10 @@ class Mamba2(SequenceMixer):
         "Transformers are SSMs: Generalized Models and Efficient Algorithms Through Structured State Space Duality",
         "https://arxiv.org/abs/2405.21060",
     )
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True)
+    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
     keep_float32 = ("A_log", "dt_bias", "D")
+    reads_groups: tuple[int, ...] | None = None
+    """Where ranks share out the heads and have B and C of all groups: those that heads of this rank read."""
 
     def __init__(
         self,
@@ -120,6 +128,28 @@ class Mamba2(SequenceMixer):
         init.fill(self.dt_bias, init.step_sizes(*self.dt_range))
         init.fill(self.D, init.constant(1.0))
 
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the heads, and B and C of their groups, or of all where ranks do not divide these."""
+        check_heads(self.n_heads, ranks)
+        P = self.head_width
+        plan = (
+            columns(self, "z", "x", "convolve_x", "norm", unit=P) | columns(self, "dt") | rows(self, "output", unit=P)
+        )
+        if self.n_groups % ranks == 0:
+            plan |= columns(self, "B", "C", "convolve_B", "convolve_C", unit=self.state_size)
+        return plan | dict.fromkeys(("A_log", "dt_bias", "D"), Cut(0))
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Count the heads of this rank, and find their groups."""
+        n, of_group = ranks.size(), self.n_heads // self.n_groups
+        self.inner, self.n_heads = self.inner // n, self.n_heads // n
+        if self.n_groups % n == 0:
+            self.n_groups //= n
+            return
+        first = ranks.get_local_rank() * self.n_heads
+        groups = tuple(head // of_group for head in range(first, first + self.n_heads))
+        self.reads_groups = groups[:1] if len(set(groups)) == 1 else groups
+
     def empty_state(self, batch: int, max_length: int, dtype: Any = torch.float32, device: Any = None) -> Mamba2State:
         """Zeros; the convolutions' tails in `dtype`, the state in float32 or wider."""
         tails = (c.empty_state(batch, max_length, dtype, device) for c in self._convolutions())
@@ -148,6 +178,8 @@ class Mamba2(SequenceMixer):
             values, B, C = (result.y.to(wide) for result in mixed)
             values = values.unflatten(2, (self.n_heads, self.head_width))
             B, C = (t.unflatten(2, (self.n_groups, self.state_size)) for t in (B, C))
+            if self.reads_groups is not None:
+                B, C = (torch.stack([t[:, :, group] for group in self.reads_groups], 2) for t in (B, C))
             given = (values, dt, -self.A_log.to(wide).exp(), B, C, self.D.to(wide))
             y, ssm = scan(*given, state=None if state is None else state.ssm, segments=sequence.segments)
             y = self.norm(y.flatten(2), z)
@@ -178,6 +210,8 @@ class GatedNorm(Part):
     """`w * rmsnorm(y * silu(z))` over each of `n_groups` groups of channels."""
 
     roles = {"weight": "vector"}  # noqa: RUF012
+    over: DeviceMesh | None = None
+    """Ranks that hold equally many of the channels each, where they do not divide the groups."""
 
     def __init__(self, context: LayerContext, *, n_groups: int = 1, eps: float = 1e-5):
         super().__init__(context)
@@ -186,9 +220,31 @@ class GatedNorm(Part):
 
     def forward(self, y: Tensor, z: Tensor) -> Tensor:
         """Normalise `y` (..., D), float32 or wider, gated by `z` (..., D); the result has z's type."""
-        gated = (y * F.silu(z.to(y.dtype))).unflatten(-1, (self.n_groups, -1))
-        normed = F.rms_norm(gated, gated.shape[-1:], eps=self.eps).flatten(-2)
+        gated = y * F.silu(z.to(y.dtype))
+        if self.over is None:
+            gated = gated.unflatten(-1, (self.n_groups, -1))
+            normed = F.rms_norm(gated, gated.shape[-1:], eps=self.eps).flatten(-2)
+        else:
+            normed = self._normed_over(gated, self.over)
         return (normed * self.weight.to(y.dtype)).to(z.dtype)
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Count the groups of this rank, or remember who has the rest of them."""
+        if self.n_groups % ranks.size():
+            self.over = ranks
+        else:
+            self.n_groups //= ranks.size()
+
+    def _normed_over(self, gated: Tensor, ranks: DeviceMesh) -> Tensor:
+        """(..., D / ranks): squares are added up group by group, those of groups without channels here being zero."""
+        here = gated.shape[-1]
+        width, first = here * ranks.size() // self.n_groups, here * ranks.get_local_rank()
+        cuts = [min(max(group * width - first, 0), here) for group in range(self.n_groups + 1)]
+        sizes = [stop - start for start, stop in pairwise(cuts)]
+        pieces = gated.split(sizes, -1)
+        sums = summed_for_each(torch.stack([piece.square().sum(-1) for piece in pieces], -1), ranks.get_group())
+        scales = torch.rsqrt(sums / width + self.eps).split(1, -1)
+        return torch.cat([piece * scale for piece, scale in zip(pieces, scales, strict=True)], -1)
 
 
 def _check(inner: int, head_width: int, n_groups: int, chunk: int) -> None:

@@ -2,122 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from abc import abstractmethod
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
-from bakeoff.interfaces import Capabilities, LayerContext, Part, Reference, Result, Sequence, SequenceMixer, init
-from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.interfaces import Capabilities, Cut, LayerContext, Reference, Result, Sequence, SequenceMixer, init
+from bakeoff.parts.collectives import own_share, summed_for_each
+from bakeoff.parts.linear import Linear, linear_flops, rows
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bakeoff_ssm.hippo import DIAGONALS, legs_low_rank
+from bakeoff_ssm.discrete_systems import DiagonalSystem, DiscreteSystem, LowRankSystem
 from bakeoff_ssm.linear_systems import System, convolve, kernel, scan, scan_naive, step
-from bakeoff_ssm.transitions import Diagonal, LowRank
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class S4State(NamedTuple):
     """One of each conjugate pair, real and imaginary parts: (B, D, N / 2, 2), float32 or wider."""
 
     s: Tensor
-
-
-class DiscreteSystem(Part):
-    """D continuous models `s' = A s + B u`, `y = 2 Re(C s)`, and the steps by which they are made discrete.
-
-    A is `-exp(log_decay) + i frequency`, one of each conjugate pair, and perhaps low rank beside it.
-
-    Parameters
-    ----------
-    state_size : N, twice the number of complex states.
-    dt_min, dt_max : steps start log-uniform between them.
-    """
-
-    keep_float32 = ("log_dt", "log_decay", "frequency", "C")
-
-    def __init__(self, context: LayerContext, *, state_size: int, dt_min: float, dt_max: float):
-        super().__init__(context)
-        if state_size < 2 or state_size % 2:
-            raise ValueError(f"state_size is {state_size}; states come in conjugate pairs, so it is even, 2 at least")
-        if not 0 < dt_min <= dt_max:
-            raise ValueError(f"dt from {dt_min} to {dt_max} is no positive range")
-        self.state_size, self.dt_range = state_size, (dt_min, dt_max)
-        D, n = context.d_model, state_size // 2
-        self.log_dt = nn.Parameter(torch.empty(D))
-        self.log_decay = nn.Parameter(torch.empty(D, n))
-        self.frequency = nn.Parameter(torch.empty(D, n))
-        self.C = nn.Parameter(torch.empty(D, n, 2))
-
-    roles = dict.fromkeys(("log_decay", "frequency", "C"), "vector")
-
-    def reset_parameters(self) -> None:
-        """Steps log-uniform, C a complex normal of variance 1; the rates are the subclass's."""
-        low, high = self.dt_range
-        init.fill(self.log_dt, init.uniform(math.log(low), math.log(high)))
-        init.fill(self.C, init.normal(0.5**0.5))
-
-    def start_from(self, rates: Tensor) -> None:
-        """Fill A with `rates` (N / 2,) complex in every channel."""
-        init.fill(self.log_decay, init.exactly((-rates.real).log().float()))
-        init.fill(self.frequency, init.exactly(rates.imag.float()))
-
-    @abstractmethod
-    def discrete(self, wide: torch.dtype) -> System:
-        """One token a step, computed in `wide`."""
-
-    def _continuous(self, wide: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-        """dt (D, 1), the rates and C (D, n) complex."""
-        rates = torch.complex(-self.log_decay.to(wide).exp(), self.frequency.to(wide))
-        return self.log_dt.to(wide).exp()[:, None], rates, torch.view_as_complex(self.C.to(wide))
-
-
-class DiagonalSystem(DiscreteSystem):
-    """A diagonal and B one, held from token to token: `exp(dt A)` and `A^-1 (exp(dt A) - 1)`."""
-
-    def __init__(self, context: LayerContext, *, initial: str, state_size: int, dt_min: float, dt_max: float):
-        super().__init__(context, state_size=state_size, dt_min=dt_min, dt_max=dt_max)
-        if initial not in DIAGONALS:
-            raise ValueError(f"initial is '{initial}'; it is one of {', '.join(DIAGONALS)}")
-        self.initial = initial
-
-    def reset_parameters(self) -> None:
-        """Rates by name."""
-        super().reset_parameters()
-        self.start_from(DIAGONALS[self.initial](self.state_size))
-
-    def discrete(self, wide: torch.dtype) -> System:
-        """See `DiscreteSystem`."""
-        dt, rates, C = self._continuous(wide)
-        a = (dt * rates).exp()
-        return System(Diagonal(a), (a - 1) / rates, C)
-
-
-class LowRankSystem(DiscreteSystem):
-    """A diagonal less `P P^*`, from HiPPO-LegS, made discrete by the bilinear rule."""
-
-    keep_float32 = (*DiscreteSystem.keep_float32, "P", "B")
-    roles = DiscreteSystem.roles | {"P": "vector", "B": "vector"}
-
-    def __init__(self, context: LayerContext, *, state_size: int, dt_min: float, dt_max: float):
-        super().__init__(context, state_size=state_size, dt_min=dt_min, dt_max=dt_max)
-        self.P = nn.Parameter(torch.empty_like(self.C))
-        self.B = nn.Parameter(torch.empty_like(self.C))
-
-    def reset_parameters(self) -> None:
-        """HiPPO-LegS in the basis that makes its normal part diagonal."""
-        super().reset_parameters()
-        rates, P, B = legs_low_rank(self.state_size)
-        self.start_from(rates)
-        init.fill(self.P, init.exactly(torch.view_as_real(P).float()))
-        init.fill(self.B, init.exactly(torch.view_as_real(B).float()))
-
-    def discrete(self, wide: torch.dtype) -> System:
-        """See `DiscreteSystem`."""
-        dt, rates, C = self._continuous(wide)
-        P, B = (torch.view_as_complex(t.to(wide)) for t in (self.P, self.B))
-        A = LowRank.bilinear(rates, P, dt)
-        return System(A, A.solve(dt * B), C)
 
 
 class LinearStateSpace(SequenceMixer):
@@ -130,8 +34,12 @@ class LinearStateSpace(SequenceMixer):
     where documents meet; a single token by the recurrence.
     """
 
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, exact_rows=False)
+    capabilities = Capabilities(
+        documents=True, padding=True, state=True, constant_state=True, exact_rows=False, tensor_parallel=True
+    )
     keep_float32 = ("D",)
+    over: DeviceMesh | None = None
+    """Ranks that share out the channels of the models; their mixing is a sum over those of all."""
 
     def __init__(self, context: LayerContext, *, system: DiscreteSystem, gated: bool):
         super().__init__(context)
@@ -144,6 +52,14 @@ class LinearStateSpace(SequenceMixer):
     def reset_parameters(self) -> None:
         """Skips of one."""
         init.fill(self.D, init.constant(1.0))
+
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has the models of some of the channels, and what the mixing makes of them."""
+        return {"D": Cut(0)} | rows(self, "output", "gate")
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Remember who has the other channels."""
+        self.over = ranks
 
     def empty_state(self, batch: int, max_length: int, dtype: Any = torch.float32, device: Any = None) -> S4State:
         """Zeros, in float32 or wider."""
@@ -168,14 +84,22 @@ class LinearStateSpace(SequenceMixer):
         wide = torch.promote_types(x.dtype, torch.float32)
         held = None if state is None else torch.view_as_complex(state.s)
         with torch.autocast(x.device.type, enabled=False):
-            u, system = x.to(wide), self.system.discrete(wide)
+            own = x if self.over is None else own_share(x, 2, self.over.get_group())
+            u, system = own.to(wide), self.system.discrete(wide)
             if sequence.real is None:
                 y, after = compute(u, system, state=held, segments=sequence.segments)
             else:
                 y, after = _of_real_tokens(compute, u, system, held, sequence.segments, sequence.real)
             y = F.gelu(torch.addcmul(y, u, self.D.to(wide))).to(x.dtype)
-        out = self.output(y) if self.gate is None else self.output(y) * torch.sigmoid(self.gate(y))
-        return Result(out, None if after is None else S4State(torch.view_as_real(after)))
+        return Result(self._mixed(y), None if after is None else S4State(torch.view_as_real(after)))
+
+    def _mixed(self, y: Tensor) -> Tensor:
+        if self.gate is None:
+            return self.output(y)
+        gate = self.gate(y)
+        if self.over is not None:
+            gate = summed_for_each(gate, self.over.get_group())
+        return self.output(y) * torch.sigmoid(gate)
 
     def flops(self, queries: int, keys: int) -> int:
         """Channel mixing, and the recurrence's products: 2 N per channel each for update and readout.

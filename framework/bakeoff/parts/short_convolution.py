@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,13 +14,17 @@ from bakeoff.interfaces.part import StatefulPart
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.parts.activations import ActivationName, activation
-from bakeoff.parts.kernels import choose
+from bakeoff.parts.kernels import Choice, choose
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class ShortConvolution(StatefulPart):
     """`y_t = f(b + sum_k w_k x_(t-k))` over the last `width` real tokens of t's document, each channel by itself.
 
-    The state is the last `width - 1` real inputs, (B, width - 1, channels); zeros stand where there were none.
+    The state is the last `width - 1` real inputs, (B, width - 1, channels); zeros stand where there were none. Ranks
+    share out its channels as the part around it plans.
 
     Parameters
     ----------
@@ -48,14 +52,12 @@ class ShortConvolution(StatefulPart):
         self.channels, self.width, self.activation = channels, width, activation
         self.weight = torch.nn.Parameter(torch.empty(channels, width))
         self.bias = torch.nn.Parameter(torch.empty(channels)) if bias else None
-        self.convolve = choose(
-            "auto",
-            part="short_convolution",
-            torch=short_convolution,
-            kernels="bakeoff.parts.short_convolution_kernels:short_convolution",
-            package="causal_conv1d",
-            limit=_limit(channels, width),
-        )
+        self.convolve = _choice(channels, width)
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Count the channels that are left here."""
+        self.channels = self.weight.shape[0]
+        self.convolve = _choice(self.channels, self.width)
 
     def reset_parameters(self) -> None:
         """Uniform within 1/sqrt(width), the bias too."""
@@ -92,6 +94,17 @@ class ShortConvolution(StatefulPart):
     def flops(self, queries: int, keys: int) -> int:
         """One multiply-add per tap, channel and token."""
         return 2 * self.width * self.channels * queries
+
+
+def _choice(channels: int, width: int) -> Choice:
+    return choose(
+        "auto",
+        part="short_convolution",
+        torch=short_convolution,
+        kernels="bakeoff.parts.short_convolution_kernels:short_convolution",
+        package="causal_conv1d",
+        limit=_limit(channels, width),
+    )
 
 
 def _limit(channels: int, width: int) -> str | None:
