@@ -11,13 +11,13 @@ import pytest
 import torch
 from bakeoff.errors import UserError
 from bakeoff.parts.files import read_json
+from bakeoff.parts.tensor_files import check_plain, save_whole
 from bakeoff.train import Interrupted, conductor, fit
-from bakeoff.train.checkpoint import check_plain
 from bakeoff.train.conductor import Conductor
 from bakeoff.train.curve import Curve, read_curve
 from bakeoff.train.module import TrainingModule
 from bakeoff.train.randomness import mix
-from bakeoff.train.saving import damage, save_whole
+from bakeoff.train.saving import damage
 from bakeoff.train.validation import Validation
 
 

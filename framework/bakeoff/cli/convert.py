@@ -16,16 +16,21 @@ class Convert(Command):
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         """Where from, where to, and for published weights by which recipe."""
-        parser.add_argument("source", help="a safetensors file or a folder of them (with --recipe), or a run's folder")
+        parser.add_argument(
+            "source", help="a safetensors file or a folder of them (with --recipe), a run, or a step-N.ckpt folder"
+        )
         parser.add_argument("overrides", nargs="*", metavar="PATH=VALUE", help="values of the recipe set by path")
         parser.add_argument("--folder", type=Path, required=True, help="the run, or the weights, that are made")
         parser.add_argument("--recipe", help="of the run that is made: a recipe with a converter")
+        parser.add_argument("--own-names", action="store_true", help="write a run's weights under its own names")
         parser.add_argument("--trust", action="store_true", help="run the scripts that the run carries")
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Convert, and print what was made."""
         from bakeoff import load_run, recipe
+        from bakeoff.parallel.checkpoints import is_checkpoint, to_safetensors
         from bakeoff.train import export_weights, import_weights
+        from bakeoff.train.published import FILE
 
         if arguments.recipe is not None:
             made = recipe(arguments.recipe, arguments.overrides)
@@ -33,5 +38,12 @@ class Convert(Command):
             return 0
         if arguments.overrides:
             raise UserError(f"{arguments.overrides[0]}: a run has its recipe; values are set with --recipe only")
-        print(export_weights(load_run(arguments.source, trust=arguments.trust), arguments.folder))
+        source = Path(arguments.source)
+        if is_checkpoint(source):
+            path = arguments.folder / FILE
+            to_safetensors(source, path)
+        else:
+            run = load_run(source, trust=arguments.trust)
+            path = export_weights(run, arguments.folder, own_names=arguments.own_names)
+        print(path)
         return 0

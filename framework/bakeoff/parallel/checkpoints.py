@@ -7,21 +7,23 @@ The tensors stand there in the form of torch.distributed.checkpoint; beside them
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, distributed
-from torch.distributed import ProcessGroup
 
 from bakeoff.errors import UserError
 from bakeoff.parallel.contents import METADATA, Chunk, Stored, contents
 from bakeoff.parallel.pieces import Piece, check_same, entire, fill_overlap, overlaps
-from bakeoff.parallel.storage import store
 from bakeoff.parts.files import checksum, read_sealed, stepping_aside, sync_folder, write_sealed, writing
 from bakeoff.parts.tensor_files import check_plain, load_plain, save_whole, write_safetensors
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 MANIFEST, REST = "manifest.json", "rest.pt"
 #: Before the names of the model's weights, in a checkpoint of a run.
@@ -45,6 +47,8 @@ def write(
 
     Raises `UserError` on each rank if one cannot write, or `plain` holds what could not be read back safely.
     """
+    from bakeoff.parallel.storage import store  # slow to import, and only those need it who write
+
     partial = folder.with_name(f"{folder.name}.tmp")
     store(tensors, partial, group)
 
@@ -56,7 +60,7 @@ def write(
         write_sealed(partial / MANIFEST, {"files": {name: one for each in sums for name, one in each.items()}})
         with writing(folder), stepping_aside(folder):
             sync_folder(partial)
-            partial.rename(folder)
+            os.replace(partial, folder)
             sync_folder(folder.parent)
 
     rank, _ = _place(group)
@@ -132,6 +136,11 @@ def read_whole(folder: Path, within: str = "") -> dict[str, Tensor]:
 def read_rest(folder: Path) -> dict[str, Any]:
     """The plain values of a checkpoint; `UserError` if it has none that can be read."""
     return load_plain(folder / REST)
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Whether `write` made a folder."""
+    return (folder / MANIFEST).is_file()
 
 
 def damage(folder: Path) -> str | None:

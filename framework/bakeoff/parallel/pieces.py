@@ -9,7 +9,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from bakeoff.errors import UserError
 
@@ -62,8 +61,8 @@ class Held(Protocol):
 
 def local_of(tensor: Tensor) -> Tensor:
     """The rank's own part of a `DTensor`, or the tensor."""
-    own = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    return own.detach()
+    to_local = getattr(tensor, "to_local", None)  # of a class that is slow to import
+    return (tensor if to_local is None else to_local()).detach()
 
 
 def entire(tensor: Tensor) -> Piece:

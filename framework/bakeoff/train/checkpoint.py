@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from lightning.fabric.plugins import CheckpointIO
 
 from bakeoff.errors import UserError
-from bakeoff.train.saving import RUN, damage, load_checkpoint, save_whole, steps
-
-_PLAIN = (str, bytes, int, float, bool, type(None), torch.Tensor, torch.dtype, torch.Size)
+from bakeoff.parts.files import remove, settle, stepping_aside
+from bakeoff.parts.tensor_files import check_plain, save_whole
+from bakeoff.train.saving import RUN, damage, load_checkpoint, steps
 
 
 class WholeFiles(CheckpointIO):
     """Writes to a name beside the final one, forces it to disk, renames; reads plain values only.
+
+    Reads the folders of several ranks as well, as the file that would hold the same.
 
     Parameters
     ----------
@@ -28,9 +30,16 @@ class WholeFiles(CheckpointIO):
         self.identity = identity
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        """Write a checkpoint; `UserError` if it holds what could not be read back safely, or if the disk is full."""
+        """Write a checkpoint, then call `storage_options`, if given.
+
+        Raises `UserError` if it holds what could not be read back safely, or if the disk is full.
+        """
         check_plain(checkpoint)
-        save_whole({**checkpoint, RUN: self.identity}, Path(path))
+        place = Path(path)
+        with stepping_aside(place) if place.is_dir() else nullcontext():
+            save_whole({**checkpoint, RUN: self.identity}, place)
+        if storage_options is not None:
+            storage_options()
 
     def load_checkpoint(
         self, path: Any, map_location: Any | None = None, weights_only: bool | None = None
@@ -40,28 +49,11 @@ class WholeFiles(CheckpointIO):
 
     def remove_checkpoint(self, path: Any) -> None:
         """Delete a checkpoint."""
-        Path(path).unlink(missing_ok=True)
-
-
-def check_plain(value: Any, place: str = "checkpoint") -> None:
-    """Raise `UserError` naming the place of a value that `torch.load(weights_only=True)` would refuse."""
-    if isinstance(value, _PLAIN):
-        return
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            check_plain(item, f"{place}.{key}")
-    elif isinstance(value, (list, tuple, set)):
-        for i, item in enumerate(value):
-            check_plain(item, f"{place}[{i}]")
-    else:
-        raise UserError(
-            f"{place} is a {type(value).__module__}.{type(value).__qualname__}: a checkpoint holds tensors, numbers, "
-            "texts, lists and dicts only, so that opening it runs nothing; keep the state of callbacks plain"
-        )
+        remove(Path(path))
 
 
 class Checkpoints:
-    """The checkpoints of one run: `step-N.ckpt` in a folder.
+    """The checkpoints of one run: `step-N.ckpt` in a folder, each a file, or a folder where several ranks wrote it.
 
     Parameters
     ----------
@@ -84,22 +76,22 @@ class Checkpoints:
     def save(self, trainer: pl.Trainer, step: int) -> None:
         """Write the run's state after optimizer step `step`, unless that stands there; all ranks call it."""
         if self.latest != step:
-            trainer.save_checkpoint(self.folder / f"step-{step}.ckpt")
+            trainer.save_checkpoint(self.folder / f"step-{step}.ckpt", storage_options=self.prune)
             self.latest = step
-            if trainer.is_global_zero:
-                for _, path in steps(self.folder)[: -self.keep]:
-                    path.unlink(missing_ok=True)
+
+    def prune(self) -> None:
+        """Delete all but the newest; the first rank calls it when a checkpoint stands."""
+        for _, path in steps(self.folder)[: -self.keep]:
+            remove(path)
 
     def newest(self, say: Callable[[str], None]) -> tuple[int, Path] | None:
         """Step and path of the newest sound checkpoint; `say` names each damaged one that is passed over."""
-        for partial in self.folder.glob("*.tmp"):
-            partial.unlink(missing_ok=True)
+        settle(self.folder)
         for step, path in reversed(steps(self.folder)):
             fault = damage(path)
             if fault is None:
                 self.latest = step
                 return step, path
             say(f"{path} is damaged: {fault}; going back to the checkpoint before it")
-            if path.is_file():
-                path.unlink()
+            remove(path)
         return None

@@ -15,6 +15,7 @@ from bakeoff.errors import UserError
 from bakeoff.model.machine import measured_peak
 from bakeoff.model.recompute import recompute_blocks
 from bakeoff.parts.kernels import choices
+from bakeoff.parts.tensor_files import save_whole
 from bakeoff.recipe import Recipe
 from bakeoff.recipe.demands import refuse_foresight
 from bakeoff.train.assembly import Assembly, TrainingData, assemble, compile_blocks
@@ -22,8 +23,9 @@ from bakeoff.train.checkpoint import Checkpoints
 from bakeoff.train.conductor import Conductor
 from bakeoff.train.continuing import check_recorded
 from bakeoff.train.curve import Curve, read_curve
-from bakeoff.train.failures import Interrupted, NotFinite, is_out_of_memory, out_of_memory
+from bakeoff.train.failures import Interrupted, is_out_of_memory, out_of_memory
 from bakeoff.train.folder import SHARED_FOLDER, RunFolder, choose_folder
+from bakeoff.train.job import Job, check_launched, job_of, launched_job
 from bakeoff.train.launch import launched_by_command, train_in_command
 from bakeoff.train.layers import Layers
 from bakeoff.train.loggers import keep_rows, named_loggers
@@ -31,9 +33,9 @@ from bakeoff.train.loop import quiet_lightning
 from bakeoff.train.module import Clock, TrainingModule
 from bakeoff.train.optimizers import check_schedule
 from bakeoff.train.progress import Progress, Scale, count, display_for
-from bakeoff.train.records import identify, record, write_summary
+from bakeoff.train.records import described, identify, record, write_summary
 from bakeoff.train.run import Run, load_run
-from bakeoff.train.saving import load_checkpoint, save_whole
+from bakeoff.train.saving import load_checkpoint
 from bakeoff.train.stopping import StopRequested, StopSignals
 from bakeoff.train.trainer import build_trainer, ranks_of
 from bakeoff.train.validation import Validation
@@ -55,10 +57,19 @@ def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress 
     Raises `UserError` for what does not fit, `Interrupted` after Ctrl-C (with a checkpoint), `NotFinite` for a loss or
     gradient that is not finite.
     """
+    job = launched_job()
+    if job is None:
+        return _fit(recipe, folder, progress, resume, None)
+    job.meet()
+    with job.watched():
+        return _fit(recipe, folder, progress, resume, job)
+
+
+def _fit(recipe: Recipe, folder: Path | str | None, progress: Progress, resume: bool, job: Job | None) -> Run:
     refuse_foresight(recipe, recipe.demands())
     if progress is True and recipe.tree["trainer"].get("enable_progress_bar") is False:
         progress = False
-    place = RunFolder(Path(folder) if folder is not None else choose_folder(recipe.name, recipe.hash()))
+    place = RunFolder(Path(folder) if folder is not None else _folder(recipe, job))
     if place.holds_work():
         if not resume:
             raise UserError(f"{place.path} holds a run already; give another folder, or let it continue")
@@ -73,18 +84,24 @@ def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress 
     with quiet_lightning():
         trainer = build_trainer(named.build("trainer"), root=place.path, identity=identity)
         check_schedule(recipe.build("schedule"), trainer.max_steps)
-        if ranks_of(trainer) > 1 and not launched_by_command():
-            train_in_command(recipe, place, progress)
-            return load_run(place.path, trust=True)
+        if job is not None:
+            check_launched(job, trainer)
+        elif ranks_of(trainer) > 1:
+            if not launched_by_command():
+                train_in_command(recipe, place, progress)
+                return load_run(place.path, trust=True)
+            job = job_of(trainer, described(recipe, place, code=False))
         os.environ[SHARED_FOLDER] = str(place.path.absolute())
         try:
-            if not trainer.is_global_zero:
-                return _train(recipe, place, trainer, progress, identity)
-            with place.make().alone(display_for(progress).say) as waited:
+            with _alone(place, trainer, progress) as waited:
+                if job is not None and job.launched:
+                    job.agree(described(recipe, place, code=job.outside))
+                if job is not None and job.outside:
+                    waited = job.share(str(waited)) == str(True)
                 if not waited:
-                    return _train(recipe, place, trainer, progress, identity)
+                    return _train(recipe, place, trainer, progress, identity, job)
             return fit(recipe, folder=place.path, progress=progress, resume=resume)
-        except (NotFinite, Interrupted):  # all ranks have agreed on it, so the first one speaks for them
+        except Interrupted:  # all ranks have agreed on it, so the first one speaks for them
             if trainer.is_global_zero:
                 raise
             raise SystemExit(0) from None
@@ -92,7 +109,25 @@ def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress 
             os.environ.pop(SHARED_FOLDER, None)
 
 
-def _train(recipe: Recipe, place: RunFolder, trainer: pl.Trainer, progress: Progress, identity: str) -> Run:
+def _folder(recipe: Recipe, job: Job | None) -> Path:
+    """A new folder, the same on all ranks."""
+    nodes = recipe.tree["trainer"].get("num_nodes") or 1
+    if job is None and nodes > 1:
+        raise UserError(f"trainer.num_nodes is {nodes}, and nodes that are started one by one need one folder: give it")
+    chosen = choose_folder(recipe.name, recipe.hash())
+    return chosen if job is None or not job.outside else Path(job.share(str(chosen)))
+
+
+def _alone(place: RunFolder, trainer: pl.Trainer, progress: Progress) -> contextlib.AbstractContextManager[bool]:
+    """Hold the folder for all ranks; gives whether it had to wait."""
+    if not trainer.is_global_zero:
+        return contextlib.nullcontext(False)
+    return place.make().alone(display_for(progress).say)
+
+
+def _train(
+    recipe: Recipe, place: RunFolder, trainer: pl.Trainer, progress: Progress, identity: str, job: Job | None
+) -> Run:
     main = trainer.is_global_zero
     display = display_for(progress, main=main)
     ranks = ranks_of(trainer)
@@ -137,7 +172,10 @@ def _train(recipe: Recipe, place: RunFolder, trainer: pl.Trainer, progress: Prog
         conductor.load_state_dict(held["callbacks"][conductor.state_key])
     else:
         trainer.callbacks.append(conductor)  # type: ignore[attr-defined]
-        _run(trainer, module, assembly, start[1] if start else None, place)
+        if job is not None:
+            job.follow(clock, compiles=recipe.tree["compile"])
+        with contextlib.nullcontext() if job is None else job.watched():
+            _run(trainer, module, assembly, start[1] if start else None, place)
     return _finished(place, assembly, main)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import UserError
-from bakeoff.parts.files import write_whole
+from bakeoff.parts.files import ASIDE, write_whole
 from bakeoff.recipe.reading import as_yaml
 
 #: Set by the first rank, so that the others, started by it with the same command line, use its folder.
@@ -35,7 +35,8 @@ class RunFolder:
 
     def holds_work(self) -> bool:
         """Whether something was trained here: there is a checkpoint or a summary."""
-        return self.summary.exists() or any(self.checkpoints.glob("step-*.ckpt"))
+        kept = (self.checkpoints.glob(f"step-*.ckpt{end}") for end in ("", ASIDE))
+        return self.summary.exists() or any(map(any, kept))
 
     def make(self) -> RunFolder:
         """Create the folders; returns itself."""
@@ -67,15 +68,10 @@ class RunFolder:
 
 
 def choose_folder(name: str, digest: str) -> Path:
-    """A folder that is not there yet, or the one that the first rank of this run has chosen.
-
-    Raises `UserError` where ranks are started from outside and cannot know each other's choice.
-    """
+    """A folder that is not there yet, or the one that the first rank of this machine has chosen."""
     shared = os.environ.get(SHARED_FOLDER)
     if shared:
         return Path(shared)
-    if "TORCHELASTIC_RUN_ID" in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) > 1:
-        raise UserError("ranks that are started from outside need one folder: give --folder, the same for all")
     stamp = time.strftime("%Y%m%d-%H%M%S")
     base = Path("runs") / name / f"{stamp}-{digest}"
     number, path = 1, base

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import UserError
 from bakeoff.interfaces.converter import Converter
-from bakeoff.parts.files import file_hash, replacing, sync_folder, write_sealed, writing
+from bakeoff.parts.files import file_hash, write_sealed
+from bakeoff.parts.tensor_files import save_whole, write_safetensors
 from bakeoff.recipe import Recipe
 from bakeoff.recipe.demands import outlined, vocabulary
 from bakeoff.registry import names
 from bakeoff.train.folder import RunFolder
 from bakeoff.train.records import identify, meta_of, recorded, write_recipe, write_summary
 from bakeoff.train.run import Run, load_run
-from bakeoff.train.saving import save_whole
 from bakeoff.train.weights import Source
 
 if TYPE_CHECKING:
@@ -88,31 +88,21 @@ def _from_run(
     return model, {"converted": given.described()}
 
 
-def export_weights(run: Run, folder: Path | str) -> Path:
+def export_weights(run: Run, folder: Path | str, *, own_names: bool = False) -> Path:
     """Write a run's weights as `model.safetensors` under the names of its recipe's `converter`; returns the file.
 
-    A weight that the model shares, such as a tied embedding, is written once.
+    With `own_names` they keep those that they have here, which needs no converter. A weight that the model shares, such
+    as a tied embedding, is written once.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
     seen: set[int] = set()
     weights: dict[str, Tensor] = {}
-    for name, tensor in _converter(run.recipe).to_theirs(run.model).items():
+    named = run.model.state_dict() if own_names else _converter(run.recipe).to_theirs(run.model)
+    for name, tensor in named.items():
         if tensor.data_ptr() not in seen:
             weights[name] = tensor
         seen.add(tensor.data_ptr())
     path = Path(folder) / FILE
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    size = sum(tensor.nbytes for tensor in weights.values())
-    with replacing(path, path.with_name(f"{path.name}.tmp"), size) as file:
-        try:
-            save_file(weights, file.name, metadata={"format": "pt"})
-        except SafetensorError as error:  # hides that of the file
-            raise OSError(str(error)) from error
-    with writing(path):
-        sync_folder(path.parent)
+    write_safetensors(weights, path)
     return path
 
 

@@ -15,6 +15,7 @@ from bakeoff.interfaces.tokenizer import Tokenizer
 from bakeoff.model import LanguageModel
 from bakeoff.model.generate import generate
 from bakeoff.parts.files import expanded, file_hash, read_sealed
+from bakeoff.parts.tensor_files import load_plain
 from bakeoff.recipe import Recipe
 from bakeoff.recipe import recipe as read_recipe_file
 from bakeoff.recipe.node import short_name
@@ -23,7 +24,7 @@ from bakeoff.train.curve import Curve, Row, read_curve
 from bakeoff.train.folder import RunFolder
 from bakeoff.train.layers import Layers
 from bakeoff.train.records import check_files, read_recipe, recorded
-from bakeoff.train.saving import damage, load_checkpoint, load_plain, steps
+from bakeoff.train.saving import damage, load_checkpoint, steps
 
 #: Foreign classes that a recipe's model may name without `trust`.
 HARMLESS = ("torch.nn.",)

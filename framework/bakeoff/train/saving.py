@@ -1,64 +1,58 @@
-"""Files of tensors: written whole or not at all, checked before they are read, read without running anything."""
+"""Checkpoints of a run, of one file or of a folder that several ranks wrote: which there are, and what they hold."""
 
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import torch
+from typing import Any
 
 from bakeoff.errors import UserError
-from bakeoff.parts.files import replacing, sync_folder, writing
+from bakeoff.parallel import checkpoints
+from bakeoff.parts.tensor_files import file_damage, load_plain
+from bakeoff.train.optimizer_state import PREFIX, by_index
 
 #: Key under which a checkpoint holds the id of its run.
 RUN = "run"
+#: Key under which the rest of a folder holds what `by_name` gave of the optimizer, besides its tensors.
+OPTIMIZER = "optimizer"
+#: What a folder holds as tensors of their own.
+_TENSORS = ("state_dict", "optimizer_states")
 _NAME = re.compile(r"step-(\d+)\.ckpt")
 
 
-def save_whole(content: Any, path: Path) -> None:
-    """`torch.save` such that a reader, or a crash, sees all of the file or none of it."""
-    with replacing(path, path.with_name(f"{path.name}.tmp"), _size(content)) as file:
-        _save(content, file)
-    with writing(path):
-        sync_folder(path.parent)
-
-
-def _save(content: Any, file: BinaryIO) -> None:
-    """`torch.save`, whose own error hides that of the file."""
-    try:
-        torch.save(content, file)
-    except RuntimeError as error:
-        cause = error.__cause__ or error.__context__
-        raise (cause if isinstance(cause, OSError) else OSError(str(error).splitlines()[0])) from error
-
-
-def _size(content: Any) -> int:
-    """Bytes of all tensors in a nest, which are nearly all that its file takes."""
-    if isinstance(content, torch.Tensor):
-        return content.nbytes
-    items = content.values() if isinstance(content, Mapping) else content if isinstance(content, (list, tuple)) else ()
-    return sum(map(_size, items))
-
-
-def load_plain(path: Path) -> Any:
-    """What `save_whole` wrote, on the CPU; `UserError` naming the file and the fault if it is damaged."""
-    fault = damage(path)
-    if fault is not None:
-        raise UserError(f"{path} is damaged: {fault}")
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise UserError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}") from error
-
-
 def load_checkpoint(path: Path, identity: str | None) -> dict[str, Any]:
-    """A checkpoint, of the run that bears this id and of the step that its name says; else a `UserError`."""
-    held = load_plain(path)
+    """A checkpoint, of the run that bears this id and of the step that its name says; else a `UserError`.
+
+    That of a folder is what the file would hold: all tensors whole and on the CPU.
+    """
+    if not path.is_dir():
+        return _checked(load_plain(path), path, identity, _TENSORS[:1])
+    rest = load_rest(path, identity)
+    held = checkpoints.read_whole(path)
+    state = {name: tensor for name, tensor in held.items() if name.startswith(PREFIX)}
+    weights = {name: tensor for name, tensor in held.items() if name not in state}
+    try:
+        optimizer = by_index(state, rest.pop(OPTIMIZER))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is damaged: the optimizer's state does not hold together ({error})") from error
+    return {**rest, "state_dict": weights, "optimizer_states": [optimizer]}
+
+
+def rest_of(checkpoint: Mapping[str, Any], optimizer: Mapping[str, Any], identity: str) -> dict[str, Any]:
+    """What a folder holds of a checkpoint besides its tensors; `optimizer` is the plain part of `by_name`."""
+    kept = {key: value for key, value in checkpoint.items() if key not in _TENSORS}
+    return {**kept, OPTIMIZER: dict(optimizer), RUN: identity}
+
+
+def load_rest(path: Path, identity: str | None) -> dict[str, Any]:
+    """What `rest_of` gave to a folder; `UserError` as `load_checkpoint` raises it."""
+    return _checked(checkpoints.read_rest(path), path, identity, (OPTIMIZER,))
+
+
+def _checked(held: Any, path: Path, identity: str | None, keys: tuple[str, ...]) -> dict[str, Any]:
     step = int(path.stem.rpartition("-")[2])
-    if not isinstance(held, dict) or "state_dict" not in held or held.get(RUN) != identity:
+    if not isinstance(held, dict) or any(key not in held for key in keys) or held.get(RUN) != identity:
         raise UserError(f"{path} is no checkpoint of this run")
     if held.get("global_step") != step:
         raise UserError(f"{path} holds step {held.get('global_step')} and not {step}")
@@ -66,15 +60,8 @@ def load_checkpoint(path: Path, identity: str | None) -> dict[str, Any]:
 
 
 def damage(path: Path) -> str | None:
-    """What is wrong with a file of `torch.save`, by its own checksums; None if nothing is."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            bad = archive.testzip()
-    except FileNotFoundError:
-        return "it is not there"
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError, NotImplementedError) as error:
-        return f"cut short or overwritten ({error})"
-    return None if bad is None else f"the checksum of its entry {bad} is wrong"
+    """What is wrong with a checkpoint, by its own checksums; None if nothing is."""
+    return checkpoints.damage(path) if path.is_dir() else file_damage(path)
 
 
 def steps(folder: Path) -> list[tuple[int, Path]]:

@@ -10,13 +10,13 @@ from bakeoff.data.preparing import hash_folder
 from bakeoff.errors import UserError
 from bakeoff.interfaces.tokenizer import Tokenizer
 from bakeoff.parts.files import expanded, file_hash, read_sealed
+from bakeoff.parts.tensor_files import load_plain
 from bakeoff.parts.weights import disagreements
 from bakeoff.recipe import Recipe
 from bakeoff.recipe.node import shorten
 from bakeoff.train.folder import RunFolder
 from bakeoff.train.records import check_files, read_recipe
 from bakeoff.train.resume import differences
-from bakeoff.train.saving import load_plain
 
 if TYPE_CHECKING:
     from torch import Tensor
