@@ -18,6 +18,10 @@ from bakeoff.interfaces.cut import portion
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
+# Names before torch 2.13 and since.
+_all_gather = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
+_reduce_scatter = getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
+
 
 def entered(x: Tensor, group: ProcessGroup) -> Tensor:
     """`x` as it is, alike on all ranks; each rank adds to its gradient."""
@@ -88,7 +92,7 @@ def all_joined(x: Tensor, dim: int, length: int, group: ProcessGroup) -> Tensor:
     if len(lying) < most:
         lying = torch.cat([lying, lying.new_zeros(most - len(lying), *lying.shape[1:])])
     whole = lying.new_empty(ranks * most, *lying.shape[1:])
-    distributed.all_gather_into_tensor(whole, lying.contiguous(), group=group)
+    _all_gather(whole, lying.contiguous(), group=group)
     if length < len(whole):
         whole = torch.cat([piece[: _held(length, ranks, r)] for r, piece in enumerate(whole.split(most))])
     return whole.movedim(0, dim).contiguous()
@@ -105,7 +109,7 @@ def sum_shared(x: Tensor, dim: int, group: ProcessGroup) -> Tensor:
             filled[r, : len(piece)] = piece
         lying = filled.flatten(0, 1)
     own = lying.new_empty(most, *lying.shape[1:])
-    distributed.reduce_scatter_tensor(own, lying.contiguous(), group=group)
+    _reduce_scatter(own, lying.contiguous(), group=group)
     return own[: _held(length, ranks, group.rank())].movedim(0, dim).contiguous()
 
 

@@ -1,0 +1,25 @@
+"""Kind `strategy`: how a run is laid out over several devices."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from bakeoff.interfaces.component import Component
+
+
+class Strategy(Component):
+    """What stands at `trainer.strategy`, where it is none of Lightning's own."""
+
+    kind = "strategy"
+
+    @abstractmethod
+    def lightning(self, *, devices: int, nodes: int) -> Any:
+        """Lightning's strategy for `nodes` machines of `devices` processes each.
+
+        Raises `UserError` with both numbers where it does not fit so many.
+        """
+
+    @abstractmethod
+    def batch_ranks(self, *, devices: int, nodes: int) -> int:
+        """How many of the processes read rows of their own; the others read the same as one of these."""

@@ -1,0 +1,181 @@
+"""A model on a mesh: every rank's pieces of it, from nothing to values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+
+from bakeoff.errors import CapabilityError
+from bakeoff.interfaces.cut import local, shares_of
+from bakeoff.interfaces.init import roles
+from bakeoff.interfaces.objective import Objective
+from bakeoff.interfaces.part import Part
+from bakeoff.model.language_model import LanguageModel
+from bakeoff.model.spreading import spread
+from bakeoff.parallel.gradients import Leaf
+from bakeoff.parallel.mesh import BATCH, Mesh
+from bakeoff.parallel.pieces import Box, Piece, chunked, cut
+from bakeoff.parallel.tensor import split_model
+
+
+class Trained(nn.Module):
+    """A model under its objective, whose `forward` is all that a step calls: what is sharded is gathered there."""
+
+    def __init__(self, model: LanguageModel, objective: Objective):
+        super().__init__()
+        self.model, self.objective = model, objective
+
+    def forward(self, batch: Mapping[str, Tensor | None]) -> Any:
+        """The objective's terms and statistics of a batch."""
+        return self.objective(self.model, batch)
+
+
+class Layout:
+    """How a model stands on a mesh.
+
+    Parameters
+    ----------
+    sequence_parallel : tensor ranks share out the tokens between parts.
+    reshard : a block's parameters are dropped after its forward, and gathered again for its backward.
+    offload : shards stand in the memory of the host, and are updated there.
+    gathered : the type in which blocks' matrices are gathered (None: their own); gradients are added up in float32.
+    """
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        *,
+        sequence_parallel: bool = False,
+        reshard: bool = True,
+        offload: bool = False,
+        gathered: torch.dtype | None = None,
+    ):
+        self.mesh, self.sequence_parallel = mesh, sequence_parallel
+        self.reshard, self.offload, self.gathered = reshard, offload, gathered
+        self.leaves: dict[str, Leaf] = {}
+
+    def lay_out(self, trained: Trained, device: torch.device, seed: int) -> None:
+        """Leave on this rank its pieces of a model without values, and fill them as one process would fill the whole.
+
+        Raises `CapabilityError` or `ValueError` for what cannot be laid out so.
+        """
+        model, mesh = trained.model, self.mesh
+        refuse_context(model, mesh)
+        partial = []
+        if mesh.size("tensor") > 1:
+            partial = split_model(model, mesh.along("tensor"), sequence_parallel=self.sequence_parallel)
+        names = {id(parameter): name for name, parameter in trained.named_parameters()}
+        summed = {names[id(parameter)] for parameter in partial}
+        spread(model, mesh.grid)
+        if mesh.size("shard") > 1:
+            self._shard(trained)
+        where = torch.device("cpu") if self.offload else device
+        model.initialise(seed, where)
+        if self.offload:
+            _move_whole(trained, device)
+        self.leaves = {leaf.name: leaf for leaf in self._leaves(trained, summed)}
+
+    def _shard(self, trained: Trained) -> None:
+        """Blocks by themselves, everything else together; what stays whole is added up with the other gradients."""
+        whole = staying_whole(trained)
+        offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available()) if self.offload else OffloadPolicy()
+        held = {"mesh": self.mesh.along("shard"), "ignored_params": whole, "offload_policy": offload}
+        policy = MixedPrecisionPolicy(
+            param_dtype=self.gathered,
+            reduce_dtype=None if self.gathered is None else torch.float32,
+            cast_forward_inputs=False,
+        )
+        units: list[Any] = []
+        for block in trained.model.backbone.layers:
+            units.append(fully_shard(block, mp_policy=policy, reshard_after_forward=self.reshard, **held))
+        units.append(fully_shard(trained, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False), **held))
+        for unit in units:
+            unit.set_gradient_divide_factor(1.0)
+            unit.set_force_sum_reduction_for_comms(True)
+
+    def _leaves(self, trained: Trained, partial: set[str]) -> Iterator[Leaf]:
+        """Every parameter once, under its first name."""
+        owners = dict(trained.named_modules())
+        for name, parameter in trained.named_parameters():
+            path, _, last = name.rpartition(".")
+            owner, sharded = owners[path], is_sharded(parameter)
+            own = nn.Parameter(local(parameter)[0].detach(), parameter.requires_grad) if sharded else parameter
+            different = {"shard"} if sharded else set()
+            if last in shares_of(owner):
+                different.add("tensor")
+            if is_spread(owner):
+                different.add("expert")
+            summed = {*BATCH, "context", *(["tensor"] if name in partial else [])} - different
+            yield Leaf(name, parameter, own, frozenset(summed), frozenset(different))
+
+
+def pieces(module: nn.Module) -> dict[str, Piece]:
+    """What this rank holds of every entry of a module's state, by name."""
+    owners = dict(module.named_modules())
+    found = {}
+    for name, tensor in module.state_dict().items():
+        path, _, last = name.rpartition(".")
+        found[name] = piece_of(owners[path], last, tensor)
+    return found
+
+
+def piece_of(owner: nn.Module, name: str, tensor: Tensor) -> Piece:
+    """What this rank holds of a parameter or buffer that stands directly in a module."""
+    own, start = local(tensor)
+    whole, share, first = tuple(tensor.shape), shares_of(owner).get(name), 0
+    boxes: tuple[Box, ...] = (Box((0,) * len(whole), (0,) * len(whole), whole),)
+    if share is not None:
+        whole = tuple(share.whole(tensor.shape))
+        boxes = cut(whole, share.dim, share.ranges)
+    if is_spread(owner):
+        first = owner.first  # type: ignore[assignment]
+        whole = (whole[0] * owner.ranks.size(), *whole[1:])  # type: ignore[union-attr, operator]
+        boxes = tuple(Box((first + box.whole[0], *box.whole[1:]), box.local, box.size) for box in boxes)
+    if is_sharded(tensor):
+        boxes = chunked(boxes, start, start + len(own))
+    return Piece(torch.Size(whole), boxes, own.detach())
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether ranks along `shard` hold rows of it."""
+    return hasattr(tensor, "to_local")
+
+
+def is_spread(owner: nn.Module) -> bool:
+    """Whether ranks along `expert` hold other things that are stacked in the module's parameters."""
+    return getattr(owner, "stacked", False) and getattr(owner, "ranks", None) is not None
+
+
+def staying_whole(module: nn.Module) -> set[nn.Parameter]:
+    """Parameters that are not worth sharding, or must keep their type: vectors, and what parts keep in float32."""
+    kinds = roles(module)
+    kept = {
+        id(getattr(part, name)) for part in module.modules() if isinstance(part, Part) for name in part.keep_float32
+    }
+    return {p for name, p in module.named_parameters() if kinds[name] == "vector" or id(p) in kept}
+
+
+def refuse_context(model: LanguageModel, mesh: Mesh) -> None:
+    """Raise `CapabilityError` naming the layers that cannot see a sequence of which each rank has a part."""
+    if mesh.size("context") == 1:
+        return
+    told = {type(block).__name__ for block in model.backbone.layers if not block.capabilities.context_parallel}  # type: ignore[union-attr]
+    if told:
+        raise CapabilityError(
+            f"a mesh with context over 1 shares out each sequence, but {', '.join(sorted(told))} claim no "
+            "`context_parallel`; set context: 1, or use parts that claim it (bakeoff show NAME)"
+        )
+
+
+def _move_whole(module: nn.Module, device: torch.device) -> None:
+    """Move what is not sharded to a device."""
+    for owner in module.modules():
+        for parameter in owner.parameters(recurse=False):
+            if not is_sharded(parameter):
+                parameter.data = parameter.data.to(device)
+        for name, buffer in owner.named_buffers(recurse=False):
+            owner._buffers[name] = buffer.to(device)

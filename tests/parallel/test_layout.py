@@ -1,0 +1,53 @@
+"""Models on meshes: their values and gradients are those of one process."""
+
+import math
+from pathlib import Path
+
+import pytest
+from bakeoff.testing.ranks import shared_ranks
+
+CASES = Path(__file__).with_name("cases_of_layout.py")
+ATTENTION = {"use": "attention", "n_heads": 4, "qk_norm": "head", "position": {"use": "rope"}}
+GPT = {"layer": {"use": "pre_norm", "mixer": ATTENTION, "feed_forward": {"use": "gated_mlp", "width": 24}}}
+
+
+EXPERTS = {"use": "mixture_of_experts", "router": {"use": "top_k", "k": 2}, "n_experts": 8}
+MIXTURE = {"layer": {**GPT["layer"], "feed_forward": {**EXPERTS, "expert": {"use": "gated_mlp", "width": 8}}}}
+
+
+def named(sizes):
+    return "_".join(f"{name}{size}" for name, size in sizes.items())
+
+
+def run(sizes, blocks, **more):
+    shared_ranks(math.prod(sizes.values())).run(CASES, "step_equals_one_process", sizes=sizes, blocks=blocks, **more)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"data": 2},
+        {"shard": 2},
+        {"tensor": 2},
+        {"data": 2, "shard": 2},
+        {"data": 2, "tensor": 2},
+        {"shard": 2, "tensor": 2},
+        {"shard": 4},
+    ],
+    ids=named,
+)
+def test_a_step_is_that_of_one_process(sizes):
+    run(sizes, GPT)
+
+
+@pytest.mark.parametrize("sizes", [{"expert": 2}, {"data": 2, "expert": 2}, {"expert": 2, "shard": 2}], ids=named)
+def test_a_step_of_experts_is_that_of_one_process(sizes):
+    run(sizes, MIXTURE)
+
+
+def test_a_step_whose_tokens_are_shared_out():
+    run({"shard": 2, "tensor": 2}, GPT, options={"sequence_parallel": True, "reshard": False}, tied_embedding=False)
+
+
+def test_shards_in_the_memory_of_the_host():
+    run({"shard": 2, "data": 2}, GPT, options={"offload": True})
