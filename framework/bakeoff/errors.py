@@ -4,6 +4,9 @@
 class UserError(ValueError):
     """Something that the user wrote or lacks; the message says what, where, and what would be right."""
 
+    told = False
+    """Whether it was said already, here or by another process of the same job."""
+
 
 class RecipeError(UserError):
     """A recipe that cannot be used as it stands; lists every slip found, with its place."""

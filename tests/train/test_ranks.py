@@ -113,12 +113,14 @@ def test_several_ranks_from_python_go_through_the_command(tiny, tmp_path):
     assert COMMAND not in os.environ
 
 
-def test_ranks_from_outside_need_one_folder(monkeypatch):
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
-    with pytest.raises(UserError, match="--folder"):
-        choose_folder("tiny", "abc")
+def test_ranks_that_are_started_by_the_first_use_its_folder(monkeypatch):
     monkeypatch.setenv(SHARED_FOLDER, "runs/tiny/1")
     assert str(choose_folder("tiny", "abc")) == os.path.join("runs", "tiny", "1")
+
+
+def test_nodes_that_are_started_one_by_one_need_one_folder(tiny):
+    with pytest.raises(UserError, match=r"trainer\.num_nodes is 2"):
+        fit(tiny(trainer__num_nodes=2), progress=False)
 
 
 def test_a_validation_over_ranks_is_that_of_one(tiny, tmp_path, monkeypatch):

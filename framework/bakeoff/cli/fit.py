@@ -6,9 +6,13 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bakeoff.errors import UserError
 from bakeoff.interfaces.command import Command
+
+if TYPE_CHECKING:
+    from bakeoff.train.run import Run
 
 
 class Fit(Command):
@@ -27,28 +31,41 @@ class Fit(Command):
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Train; returns the exit code."""
-        from bakeoff.recipe import recipe
-
-        source, overrides, folder = _what(arguments)
-        made = recipe(source, overrides)
         if arguments.print:
-            made.print()
+            from bakeoff.recipe import recipe
+
+            source, overrides, _ = _what(arguments)
+            recipe(source, overrides).print()
             return 0
-        made.check()
         from bakeoff.train.failures import Interrupted
+        from bakeoff.train.job import launched_job
         from bakeoff.train.launch import COMMAND
 
         os.environ[COMMAND] = "1"
-        from bakeoff.train.fitting import fit
-
+        job = launched_job()
         try:
-            run = fit(made, folder=folder)
+            if job is None:
+                run = _fit(arguments)
+            else:
+                job.meet()
+                with job.watched():
+                    run = _fit(arguments)
         except Interrupted as stop:
             print(f"bakeoff: {stop}", file=sys.stderr)
             return stop.code
-        if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0":
+        if job is None or job.member.rank == 0:
             print(run.folder)
         return 0
+
+
+def _fit(arguments: argparse.Namespace) -> Run:
+    from bakeoff.recipe import recipe
+    from bakeoff.train.fitting import fit
+
+    source, overrides, folder = _what(arguments)
+    made = recipe(source, overrides)
+    made.check()
+    return fit(made, folder=folder)
 
 
 def _what(arguments: argparse.Namespace) -> tuple[str | Path, list[str], Path | None]:

@@ -72,7 +72,8 @@ def main(argv: Items[str] | None = None) -> int:
         arguments = parse(words)
         return int(getattr(arguments, RUN)(arguments))
     except UserError as error:
-        print(f"bakeoff: {error}", file=sys.stderr)
+        if not error.told:
+            print(f"bakeoff: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         sys.stderr.close()

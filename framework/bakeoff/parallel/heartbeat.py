@@ -17,7 +17,7 @@ from torch.distributed import Store
 from bakeoff.parallel.member import Member, lives, same_machine
 
 #: What a rank does within a micro-batch, in this order.
-PHASES = ("reading", "forward", "backward", "updating")
+PHASES = ("forward", "backward", "updating", "reading")
 
 
 class Place(NamedTuple):

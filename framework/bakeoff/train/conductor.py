@@ -90,7 +90,9 @@ class Conductor(pl.Callback):
         if step % self.log_every == 0 or self._to_validate(step):
             self._record(trainer, pl_module)
         if self.checkpoints.due(step) or step == self.scale.total:
+            pl_module.clock.doing = "saving"
             self._save(trainer, step)
+            pl_module.clock.doing = "reading"
         self._stop_if_asked(trainer, pl_module, agreed=last.stop)
         self.speed.show(step, self.seconds, loss=last.nats / (last.tokens or 1.0))
         self.mark = time.perf_counter()
@@ -151,12 +153,14 @@ class Conductor(pl.Callback):
 
     def _validate(self, trainer: pl.Trainer, module: TrainingModule) -> Row:
         """Measure, and let other callbacks (early stopping) see the result."""
+        module.clock.doing = "validating"
         self.speed.show(module.clock.step, self.seconds, phase="validating")
         measured = self.validation.measure(trainer, module, lambda: self._stop_if_asked(trainer, module))
         measured.pop("tokens")
         self.speed.bits_per_byte = measured.get("bits_per_byte")
         trainer._logger_connector._callback_metrics.update({k: torch.tensor(v) for k, v in measured.items()})
         call._call_callback_hooks(trainer, "on_validation_end")
+        module.clock.doing = "reading"
         return dict(measured)
 
     def _save(self, trainer: pl.Trainer, step: int) -> None:
@@ -173,6 +177,7 @@ class Conductor(pl.Callback):
         if not (asked or agreed):
             return
         step = module.clock.step
+        module.clock.doing = "saving"
         if step:
             self._save(trainer, step)
         raise StopRequested(step, self.signals.asked or signal.SIGINT)

@@ -25,10 +25,10 @@ from bakeoff.train.trainer import check_optimizer
 
 
 class Clock:
-    """Where the run stands: optimizer steps done, and micro-batches of the next one."""
+    """Where the run stands: optimizer steps done, micro-batches of the next one, and what it does at present."""
 
     def __init__(self, step: int = 0):
-        self.step, self.micro = step, 0
+        self.step, self.micro, self.doing = step, 0, "starting"
 
 
 class LastStep:
@@ -122,7 +122,7 @@ class TrainingModule(LeanModule):
         """The scaled sum of a micro-batch."""
         clock = self.clock
         seed_device(mix(self.seed, clock.step, clock.micro, self.rank), self.device)
-        clock.micro += 1
+        clock.micro, clock.doing = clock.micro + 1, "forward"
         terms, statistics = self._run(batch, clock.micro - 1)
         if self.sums.add_up is not None:  # ranks agree on whether to stop in the same exchange that adds up the loss
             asked = torch.tensor(float(self.wants_stop()), device=self.device)
@@ -138,12 +138,16 @@ class TrainingModule(LeanModule):
 
     def backward(self, loss: Tensor) -> None:
         """Differentiate; at the last micro-batch of a step, bring gradients to their final scale."""
+        self.clock.doing = "backward"
         if self.sums.apart:
             scaler = getattr(self.trainer.precision_plugin, "scaler", None)
             self.sums.keep_apart(self.trained, 1.0 if scaler is None else scaler.get_scale())
         loss.backward()
-        if not self.trainer.fit_loop._should_accumulate():
+        if self.trainer.fit_loop._should_accumulate():
+            self.clock.doing = "reading"
+        else:
             self.totals = self.sums.finish(self.trained)
+            self.clock.doing = "updating"
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
         """Before the first micro-batch of a step is differentiated."""
@@ -205,7 +209,7 @@ class TrainingModule(LeanModule):
         if self.carried is not None:
             self.carried.commit()
         self.clock.step += 1
-        self.clock.micro = 0
+        self.clock.micro, self.clock.doing = 0, "reading"
 
 
 def all_add(vector: Tensor) -> Tensor:

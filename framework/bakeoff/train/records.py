@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 import time
 from collections.abc import Mapping
@@ -18,6 +20,7 @@ from bakeoff.recipe.reading import read
 from bakeoff.recipe.schema import SEEDS
 from bakeoff.train.folder import RunFolder, write_yaml
 from bakeoff.train.provenance import code_of, command, git_commit, machine, owners
+from bakeoff.train.saving import steps
 
 if TYPE_CHECKING:
     import lightning.pytorch as pl
@@ -30,6 +33,20 @@ def identify(place: RunFolder) -> str:
     """A word that no other run has: the one that the run in this folder was given when it began, else a new one."""
     known = read_sealed(place.meta).get("id") if place.holds_work() and place.meta.exists() else None
     return known or secrets.token_hex(8)
+
+
+def described(recipe: Recipe, place: RunFolder, *, code: bool) -> dict[str, str]:
+    """What all ranks of a run must have in common before they start; with the code, where each has its own."""
+    kept = steps(place.checkpoints)
+    trainer = recipe.tree["trainer"]
+    layout = {key: trainer.get(key) for key in ("devices", "num_nodes", "strategy")}
+    sources = json.dumps(code_of(recipe.components()), sort_keys=True) if code else ""
+    return {
+        "recipe": recipe.hash(),
+        "code": hashlib.sha256(sources.encode()).hexdigest()[:12],
+        "layout": ", ".join(f"{key} {value}" for key, value in layout.items() if value is not None),
+        "newest checkpoint": f"step {kept[-1][0]}" if kept else "none",
+    }
 
 
 def record(

@@ -7,6 +7,9 @@ import threading
 from types import FrameType
 from typing import Any
 
+#: Ctrl-C, the system's request, and a batch system's word that time is almost up.
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
 
 class StopRequested(Exception):
     """A checkpoint was written because the process was asked to stop."""
@@ -17,7 +20,7 @@ class StopRequested(Exception):
 
 
 class StopSignals:
-    """Notes the first SIGINT or SIGTERM instead of obeying it; the second is obeyed at once."""
+    """Notes the first SIGINT, SIGTERM or SIGUSR1 instead of obeying it; the second is obeyed at once."""
 
     def __init__(self) -> None:
         self.asked: int | None = None
@@ -26,7 +29,7 @@ class StopSignals:
     def install(self) -> None:
         """Begin to listen; does nothing outside the main thread, where signals cannot be caught."""
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+            self._before = {number: signal.signal(number, self._note) for number in STOPPING}
 
     def remove(self) -> None:
         """Give the signals back."""
