@@ -43,7 +43,9 @@ def named(state: Mapping[str, Any], module: nn.Module) -> tuple[dict[str, Tensor
 
 def by_index(tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> dict[str, Any]:
     """The `state_dict` of an optimizer over `parameter_groups`, from what `by_name` gave."""
-    groups, state, count = [], {}, 0
+    groups: list[dict[str, Any]] = []
+    state: dict[int, dict[str, Any]] = {}
+    count = 0
     values = _by_parameter({**tensors, **plain["values"]})
     for group in plain["groups"]:
         places = list(range(count, count + len(group["params"])))
@@ -116,7 +118,7 @@ def _order(module: nn.Module) -> list[list[str]]:
     return [[names[parameter] for parameter in group["params"]] for group in parameter_groups(module)]
 
 
-def _names(module: nn.Module) -> dict[nn.Parameter, str]:
+def _names(module: nn.Module) -> dict[Tensor, str]:
     return {parameter: name for name, parameter in module.named_parameters()}
 
 
