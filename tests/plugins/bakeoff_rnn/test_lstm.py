@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+from bakeoff.errors import CapabilityError
 from bakeoff.interfaces import LayerContext, Past, Sequence
 from bakeoff.interfaces.init import initialise, roles
 from bakeoff.interfaces.state import fork, nbytes, select
-from bakeoff_rnn import LSTM
+from bakeoff.parallel.tensor import refuse_whole
+from bakeoff.testing.host import model
+from bakeoff_rnn import LSTM, MultiplicativeLSTM
 from bakeoff_rnn.lstm import LSTMState
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -249,3 +252,9 @@ def test_cost_is_what_the_counter_sees_of_the_naive_form(width):
 def test_a_width_below_one_is_refused():
     with pytest.raises(ValueError, match="width is 0"):
         build(width=0)
+
+
+@pytest.mark.parametrize("mixer", [LSTM, MultiplicativeLSTM])
+def test_ranks_that_would_share_out_its_channels_are_refused_by_name(mixer):
+    with pytest.raises(CapabilityError, match=rf"claim no `tensor_parallel`: {mixer.__name__} \(layers 0, 1\)"):
+        refuse_whole(model("mixer", mixer))

@@ -5,6 +5,7 @@ import torch
 from bakeoff.interfaces import LayerContext, Past, Sequence
 from bakeoff.interfaces.init import initialise, roles
 from bakeoff.interfaces.state import fork, nbytes, select
+from bakeoff.testing import check
 from bakeoff_ssm import Mamba2
 from bakeoff_ssm.mamba2 import Mamba2State
 from torch import nn
@@ -272,3 +273,16 @@ def test_cost_is_what_the_counter_sees_of_the_naive_form(n_groups):
 def test_sizes_that_do_not_fit_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         build(**arguments)
+
+
+def test_ranks_that_cut_a_group_of_heads():
+    """Two ranks of six heads in three groups: the second group is on both."""
+    arguments = {"expand": 3.0, "state_size": 4, "head_width": 8, "n_groups": 3, "chunk": 4, "bias": True}
+    report = check("mamba2", arguments=arguments, laws=["parallel"])
+    report.raise_for_failures()
+    assert [finding.status for finding in report.findings] == ["passed"]
+
+
+def test_heads_that_ranks_do_not_divide_are_refused():
+    with pytest.raises(ValueError, match=r"n_heads is 4 .* degree 3: .* possible: 1, 2, 4$"):
+        build().parallel_plan(3)
