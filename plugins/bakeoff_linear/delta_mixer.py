@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from bakeoff.interfaces import Capabilities, LayerContext, Result, Sequence, SequenceMixer, init
+from bakeoff.interfaces import Capabilities, Cut, LayerContext, Result, Sequence, SequenceMixer, init
+from bakeoff.interfaces.cut import check_heads
 from bakeoff.parts.kernels import Backend, choose
-from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.parts.linear import Linear, columns, linear_flops, rows
 from bakeoff.parts.short_convolution import ShortConvolution, convolution_step
 from torch import Tensor
 from torch.nn import functional as F
@@ -18,6 +19,9 @@ from bakeoff_linear.chunks import check_chunk
 from bakeoff_linear.delta_rule import delta_rule, delta_rule_naive, delta_rule_step
 from bakeoff_linear.keyed_mixer import zero_padding
 from bakeoff_linear.unit import unit
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class DeltaState(NamedTuple):
@@ -45,7 +49,7 @@ class DeltaMixer(SequenceMixer):
     backend : plain torch, or kernels on a GPU.
     """
 
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True)
+    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
 
     def __init__(
         self,
@@ -97,6 +101,25 @@ class DeltaMixer(SequenceMixer):
     @abstractmethod
     def _finish(self, y: Tensor, x: Tensor) -> Tensor:
         """What is read, (B, T, H, P), as the output projection takes it, (B, T, H P)."""
+
+    @property
+    def group(self) -> int:
+        """Heads of values that read one head of keys."""
+        return self.n_heads // self.n_key_heads
+
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the heads of keys, and the heads of values that read them."""
+        check_heads(self.n_key_heads, ranks, "n_heads" if self.group == 1 else "n_key_heads")
+        keys, values = self.key_width, self.group * self.value_width
+        plan = columns(self, "query", "key", unit=keys) | columns(self, "value", unit=values)
+        plan |= columns(self, "convolve_query", "convolve_key", unit=keys)
+        plan |= columns(self, "convolve_value", unit=values) | columns(self, "beta", unit=self.group)
+        return plan | rows(self, "output", unit=values)
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Count the heads of this rank."""
+        self.n_heads //= ranks.size()
+        self.n_key_heads //= ranks.size()
 
     def empty_state(self, batch: int, max_length: int, dtype: Any = torch.float32, device: Any = None) -> DeltaState:
         """Zeros; the convolutions' tails in `dtype`, the state in float32 or wider."""

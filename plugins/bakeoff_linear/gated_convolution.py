@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bakeoff.interfaces import Capabilities, LayerContext, Reference, Result, Sequence, SequenceMixer
-from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.interfaces import Capabilities, Cut, LayerContext, Reference, Result, Sequence, SequenceMixer
+from bakeoff.parts.linear import Linear, columns, linear_flops, rows
 from bakeoff.parts.short_convolution import ShortConvolution
 from torch import Tensor
 
@@ -27,7 +27,7 @@ class GatedConvolution(SequenceMixer):
         "Simple linear attention language models balance the recall-throughput tradeoff",
         "https://arxiv.org/abs/2402.18668",
     )
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True)
+    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
 
     def __init__(
         self,
@@ -67,6 +67,10 @@ class GatedConvolution(SequenceMixer):
     def _mix(self, x: Tensor, sequence: Sequence, state: Tensor | None, convolve: Any) -> Result:
         y, after, *_ = convolve(self.convolve, self.x(x), sequence, state)
         return Result(self.output(y * self.z(x)), after)
+
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the inner channels."""
+        return columns(self, "x", "z", "convolve") | rows(self, "output")
 
     def flops(self, queries: int, keys: int) -> int:
         """Projections and convolution."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from bakeoff.interfaces import LayerContext, Reference, init
+from bakeoff.interfaces import Cut, LayerContext, Reference, init
 from bakeoff.parts.kernels import Backend
-from bakeoff.parts.linear import Linear
+from bakeoff.parts.linear import Linear, columns
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -100,6 +100,12 @@ class GatedDeltaNet(DeltaMixer):
         """Decay rates and step sizes as published."""
         init.fill(self.A_log, decay_rates(*self.A_range))
         init.fill(self.dt_bias, init.step_sizes(*self.dt_range))
+
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the heads of keys, and the heads of values that read them."""
+        plan = super().parallel_plan(ranks) | columns(self, "decay", unit=self.group)
+        plan |= columns(self, "gate", unit=self.group * self.value_width)
+        return plan | {"A_log": Cut(0, self.group), "dt_bias": Cut(0, self.group)}
 
     def _log_decay(self, x: Tensor, wide: torch.dtype) -> Tensor:
         return -self.A_log.to(wide).exp() * F.softplus(self.decay(x).to(wide) + self.dt_bias.to(wide))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from bakeoff.interfaces import LayerContext, Reference, Sequence
+from bakeoff.interfaces import Cut, LayerContext, Reference, Sequence
 from bakeoff.parts.kernels import Backend, choose
-from bakeoff.parts.linear import Linear
+from bakeoff.parts.linear import Linear, columns
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -72,6 +72,11 @@ class GLA(KeyedMixer):
     def examples(cls) -> list[dict[str, Any]]:
         """As published, and with forgetting that is strong."""
         return [{"n_heads": 4, "chunk": 8}, {"n_heads": 2, "expand_keys": 1.0, "temperature": 0.1, "gate_rank": 3}]
+
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the heads, and all of what their decays come from."""
+        own = columns(self, "decay_out", unit=self.key_width) | columns(self, "gate", unit=self.value_width)
+        return super().parallel_plan(ranks) | own
 
     def _given(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, sequence: Sequence) -> tuple[Any, ...]:
         decay = self.decay_out(self.decay_in(x)).to(q.dtype)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from bakeoff.interfaces import LayerContext, Reference, init
+from bakeoff.interfaces import Cut, LayerContext, Reference, init
 from bakeoff.parts.kernels import Backend
-from bakeoff.parts.linear import Linear
+from bakeoff.parts.linear import Linear, columns
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -96,6 +96,12 @@ class KDA(DeltaMixer):
         """Decay rates and step sizes as published."""
         init.fill(self.A_log, decay_rates(*self.A_range))
         init.fill(self.dt_bias, init.step_sizes(*self.dt_range))
+
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the heads, and all of what their decays and gates come from."""
+        N = self.key_width
+        plan = super().parallel_plan(ranks) | columns(self, "decay_up", "gate_up", unit=N)
+        return plan | {"A_log": Cut(0), "dt_bias": Cut(0, N)}
 
     def _log_decay(self, x: Tensor, wide: torch.dtype) -> Tensor:
         dt = F.softplus(self.decay_up(self.decay_down(x)).to(wide) + self.dt_bias.to(wide))

@@ -6,13 +6,17 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from bakeoff.interfaces import Capabilities, LayerContext, PositionalEncoding, Result, Sequence, SequenceMixer
+from bakeoff.interfaces import Capabilities, Cut, LayerContext, PositionalEncoding, Result, Sequence, SequenceMixer
+from bakeoff.interfaces.cut import check_heads
 from bakeoff.parts.kernels import Choice
-from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.parts.linear import Linear, columns, linear_flops, rows
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class KeyedMixer(SequenceMixer):
@@ -30,7 +34,7 @@ class KeyedMixer(SequenceMixer):
     bias : whether the projections have one.
     """
 
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True)
+    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
     step: ClassVar[Callable[..., Any]]
     """The scan for one token, with a state."""
     recurrence: ClassVar[Callable[..., Any]]
@@ -73,6 +77,16 @@ class KeyedMixer(SequenceMixer):
     def _finish(self, y: Tensor, x: Tensor) -> Tensor:
         """What is read, (B, T, H, P), as the output projection takes it, (B, T, H P)."""
         return y.flatten(2).to(x.dtype)
+
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the heads."""
+        check_heads(self.n_heads, ranks)
+        plan = columns(self, "query", "key", unit=self.key_width) | columns(self, "value", unit=self.value_width)
+        return plan | rows(self, "output", unit=self.value_width)
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Count the heads of this rank."""
+        self.n_heads //= ranks.size()
 
     def empty_state(self, batch: int, max_length: int, dtype: Any = torch.float32, device: Any = None) -> Tensor:
         """Zeros (B, H, rows, columns), float32 or wider."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from bakeoff.interfaces import LayerContext, PositionalEncoding, Reference, Sequence
+from bakeoff.interfaces import Cut, LayerContext, PositionalEncoding, Reference, Sequence
 from bakeoff.parts.kernels import Backend, choose
-from bakeoff.parts.linear import Linear
+from bakeoff.parts.linear import Linear, columns
 from bakeoff.parts.norms import rms_norm
 from bakeoff.parts.positions.rope import RoPE
 from bakeoff.parts.scans.scalar_decay import scalar_decay, scalar_decay_naive, scalar_decay_step
@@ -17,6 +17,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bakeoff_linear.keyed_mixer import KeyedMixer, balanced_chunk, share, zero_padding
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class Retention(KeyedMixer):
@@ -68,7 +71,7 @@ class Retention(KeyedMixer):
             context, n_heads=n_heads, key_width=N, value_width=P, chunk=chunk, position=position, bias=bias
         )
         self.gate = Linear(context.d_model, n_heads * P, bias=bias, role="gate")
-        self.eps = eps
+        self.eps, self.heads = eps, range(n_heads)
         self.scan = choose(
             backend,
             part="retention",
@@ -82,9 +85,19 @@ class Retention(KeyedMixer):
         """As published, and without positions."""
         return [{"n_heads": 4, "chunk": 8}, {"n_heads": 2, "expand": 1.0, "position": None, "bias": True, "chunk": 5}]
 
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the heads."""
+        return {**super().parallel_plan(ranks), **columns(self, "gate", unit=self.value_width)}
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Count the heads of this rank, and note which they are."""
+        super().narrow(ranks)
+        first = ranks.get_local_rank() * self.n_heads
+        self.heads = range(first, first + self.n_heads)
+
     def log_decays(self, like: Tensor) -> Tensor:
-        """`log(1 - 2^(-5 - h))` of each head, (H,)."""
-        heads = torch.arange(self.n_heads, dtype=like.dtype, device=like.device)
+        """`log(1 - 2^(-5 - h))` of each head that is here, (H,)."""
+        heads = torch.arange(self.heads.start, self.heads.stop, dtype=like.dtype, device=like.device)
         return torch.log1p(-torch.exp2(-5 - heads))
 
     def _given(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, sequence: Sequence) -> tuple[Any, ...]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from bakeoff.errors import CapabilityError
-from bakeoff.interfaces import Capabilities, LayerContext, Reference, Result, Sequence, SequenceMixer, init
+from bakeoff.interfaces import Capabilities, Cut, LayerContext, Reference, Result, Sequence, SequenceMixer, init
+from bakeoff.interfaces.cut import check_heads
 from bakeoff.parts.kernels import Backend, choose
-from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.parts.linear import Linear, columns, linear_flops, rows
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -25,6 +26,9 @@ from bakeoff_linear.keyed_mixer import zero_padding
 from bakeoff_linear.low_rank import LowRank
 from bakeoff_linear.token_shift import mixed, token_before
 from bakeoff_linear.unit import unit
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 #: The log decay lies between this and 0.
 _LOG_DECAY = -math.exp(-0.5)
@@ -68,7 +72,7 @@ class RWKV7(SequenceMixer):
         "https://arxiv.org/abs/2503.14456",
     )
     reads = (_FIRST,)
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True)
+    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
     roles = {"bonus": "vector"}  # noqa: RUF012
 
     def __init__(
@@ -100,8 +104,8 @@ class RWKV7(SequenceMixer):
         self.residual = LowRank(context, width=d, rank=value_rank or values.rank(1.7, d)) if later else None
         for name in values.MIXES:
             self.register_parameter(f"mix_{name}", nn.Parameter(torch.empty(d)))
-        vectors = ("decay_bias", "rate_bias", "key_scale", "key_rate", "norm_weight", "norm_bias")
-        for name in (*vectors, "residual_bias") if later else vectors:
+        self.vectors = (*values.VECTORS, "residual_bias") if later else values.VECTORS
+        for name in self.vectors:
             self.register_parameter(name, nn.Parameter(torch.empty(d)))
         self.bonus = nn.Parameter(torch.empty(self.n_heads, head_width))
         self.output = Linear(d, d, role="output")
@@ -129,6 +133,21 @@ class RWKV7(SequenceMixer):
         for product, bound in ((self.receptance, 0.5), (self.key, 0.05), (self.value, 0.5)):
             init.fill(product.weight, init.uniform(-bound * d**-0.5, bound * d**-0.5))
         init.fill(self.output.weight, init.constant(0.0))
+
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the heads, and all of what mixes tokens and of what their decays and gates come from.
+
+        Of the first layer's values, it shows those of its heads to later layers.
+        """
+        check_heads(self.n_heads, ranks, "d_model / head_width")
+        low = ("decay", "rate", "gate") if self.residual is None else ("decay", "rate", "gate", "residual")
+        inner, N = ("receptance", "key", "value", *(f"{name}.up" for name in low)), self.head_width
+        plan = columns(self, *inner, unit=N) | rows(self, "output", unit=N)
+        return plan | {name: Cut(0, N) for name in self.vectors} | {"bonus": Cut(0)}
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Count the heads of this rank."""
+        self.n_heads //= ranks.size()
 
     def empty_state(self, batch: int, max_length: int, dtype: Any = torch.float32, device: Any = None) -> RWKV7State:
         """Zeros; the token in `dtype`, the state in float32 or wider."""

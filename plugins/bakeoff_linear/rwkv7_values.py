@@ -8,6 +8,9 @@ from torch import Tensor
 #: Streams of mixed tokens, and how steeply each turns from the token before to the token itself over the channels.
 MIXES = {"receptance": 0.2, "decay": 0.9, "key": 0.7, "value": 0.7, "rate": 0.9, "gate": 0.2}
 
+#: Vectors by channel of the heads.
+VECTORS = ("decay_bias", "rate_bias", "key_scale", "key_rate", "norm_weight", "norm_bias")
+
 
 def rank(factor: float, d_model: int) -> int:
     """`factor` times the root of D, in whole 32s."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from bakeoff.interfaces import Capabilities, FeedForward, LayerContext, Reference, Result, Sequence, init
-from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.interfaces import Capabilities, Cut, FeedForward, LayerContext, Reference, Result, Sequence, init
+from bakeoff.parts.linear import Linear, columns, linear_flops, rows
 from torch import Tensor, nn
 
 from bakeoff_linear.token_shift import mixed, token_before
@@ -28,7 +28,7 @@ class RWKVChannelMix(FeedForward):
         "RWKV-7 'Goose' with Expressive Dynamic State Evolution",
         "https://arxiv.org/abs/2503.14456",
     )
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True)
+    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
     stateless = False
 
     def __init__(self, context: LayerContext, *, width: int | None = None):
@@ -65,6 +65,10 @@ class RWKVChannelMix(FeedForward):
         (x,) = mixed(x, before, [self.mix])
         inner = torch.relu(self.up(x))
         return Result(self.down(inner.square()), after)
+
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the inner channels."""
+        return columns(self, "up") | rows(self, "down")
 
     def flops(self, queries: int, keys: int) -> int:
         """Both products."""

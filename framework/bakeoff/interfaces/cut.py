@@ -55,6 +55,16 @@ class Cut:
         return tuple(found)
 
 
+def check_heads(heads: int, ranks: int, name: str = "n_heads") -> None:
+    """Raise `ValueError` if `ranks` tensor ranks do not divide the heads."""
+    if heads % ranks:
+        allowed = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
+        raise ValueError(
+            f"{name} is {heads} and the mesh's tensor degree {ranks}: whole heads are shared out, so the degree must "
+            f"divide {name}; possible: {allowed}"
+        )
+
+
 @dataclass(frozen=True)
 class Share:
     """What this process holds of a parameter that is cut: `ranges` of its dimension `dim`, which has `size` entries."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from bakeoff.interfaces.attention_op import AttentionOp
 from bakeoff.interfaces.component import Capabilities, Reference
 from bakeoff.interfaces.context import LayerContext
+from bakeoff.interfaces.cut import Cut, check_heads
 from bakeoff.interfaces.mixer import SequenceMixer
 from bakeoff.interfaces.norm import Norm
 from bakeoff.interfaces.position import PositionalEncoding
@@ -18,9 +19,12 @@ from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Need, Sequence
 from bakeoff.parts.attention.auto import Auto
 from bakeoff.parts.attention.cache import Cache
-from bakeoff.parts.attention.mixer import on_attention
-from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.parts.attention.mixer import by_heads, on_attention
+from bakeoff.parts.linear import Linear, columns, linear_flops, rows
 from bakeoff.parts.norms import RMSNorm
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class LatentAttention(SequenceMixer):
@@ -88,7 +92,10 @@ class LatentAttention(SequenceMixer):
         self.position = None if position is None else on_attention("latent_attention", position(rotated))
         self.op = op(inner)
         self.cache = Cache(None)
-        claims = Capabilities(documents=True, padding=True, state=True, bidirectional=True, compile=True)
+        splits = by_heads(self.position)
+        claims = Capabilities(
+            documents=True, padding=True, state=True, bidirectional=True, compile=True, tensor_parallel=splits
+        )
         self.capabilities = claims.meet(self.op.capabilities)
 
     @classmethod
@@ -131,6 +138,17 @@ class LatentAttention(SequenceMixer):
         held = values["latent"]  # (B, S, C + R)
         attend = self._absorbed if self._absorbs(x.shape[1], held.shape[1]) else self._expanded
         return Result(self.output(attend(q, q_rotary, held, sequence).flatten(2)), state)
+
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the heads, and all of the latents, which its state holds too."""
+        check_heads(self.n_heads, ranks)
+        plan = columns(self, "query", unit=self.head_width + self.rotary_width)
+        plan |= columns(self, "key_value_up", unit=self.head_width + self.value_width)
+        return plan | rows(self, "output", unit=self.value_width)
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Count the heads of this rank."""
+        self.n_heads //= ranks.size()
 
     def empty_state(
         self,

@@ -14,7 +14,7 @@ from bakeoff.interfaces import init
 from bakeoff.interfaces.attention_op import AttentionOp
 from bakeoff.interfaces.component import Capabilities, Reference
 from bakeoff.interfaces.context import LayerContext
-from bakeoff.interfaces.cut import Cut
+from bakeoff.interfaces.cut import Cut, check_heads
 from bakeoff.interfaces.mixer import SequenceMixer
 from bakeoff.interfaces.norm import Norm
 from bakeoff.interfaces.position import PositionalEncoding
@@ -97,8 +97,9 @@ class Attention(SequenceMixer):
         self.position = None if position is None else on_attention("attention", position(inner))
         self.op = op(inner)
         self.cache, self.reach = Cache(window), 0 if window is None else window - 1
+        splits = by_heads(self.position) and (qk_norm != "whole" or isinstance(self.query_norm, RMSNorm))
         claims = Capabilities(
-            documents=True, padding=True, state=True, bidirectional=True, compile=True, tensor_parallel=splits(self)
+            documents=True, padding=True, state=True, bidirectional=True, compile=True, tensor_parallel=splits
         )
         self.capabilities = replace(claims.meet(self.op.capabilities), constant_state=window is not None)
 
@@ -189,22 +190,9 @@ class Attention(SequenceMixer):
         return q, k, v
 
 
-def splits(mixer: SequenceMixer) -> bool:
-    """Whether all that a mixer of heads is made of can be shared out by heads: a bias on the logits and norms over all
-    heads must know of it."""
-    position, norm = getattr(mixer, "position", None), getattr(mixer, "query_norm", None)
-    by_head = position is None or "bias" not in position.hooks or position.capabilities.tensor_parallel
-    return by_head and (norm is None or mixer.qk_norm == "head" or isinstance(norm, RMSNorm))
-
-
-def check_heads(heads: int, ranks: int, name: str = "n_heads") -> None:
-    """Raise `ValueError` if `ranks` tensor ranks do not divide the heads."""
-    if heads % ranks:
-        allowed = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
-        raise ValueError(
-            f"{name} is {heads} and the mesh's tensor degree {ranks}: whole heads are shared out, so the degree must "
-            f"divide {name}; possible: {allowed}"
-        )
+def by_heads(position: PositionalEncoding | None) -> bool:
+    """Whether ranks that share out the heads may have the position: a bias on the logits must know of it."""
+    return position is None or "bias" not in position.hooks or position.capabilities.tensor_parallel
 
 
 def _widths(d_model: int, n_heads: int, n_kv_heads: int | None, head_width: int | None) -> tuple[int, int, int, int]:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import distributed, nn
 
+from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.part import Part
 from bakeoff.registry import find
 from bakeoff.testing.candidate import Candidate, Ready
-from bakeoff.testing.law import SEQUENCE_KINDS, Broken, NotApplicable, NotClaimed, law
+from bakeoff.testing.host import model
+from bakeoff.testing.law import SEQUENCE_KINDS, Broken, NotApplicable, NotClaimed, Raised, law
 from bakeoff.testing.ranks import RanksFailed, shared_ranks
 
 _CASES = Path(__file__).parent.with_name("cases_of_parallel.py")
@@ -86,15 +90,42 @@ def _on_ranks(candidate: Candidate, part: Part, numbers: list[int]) -> None:
         raise NotApplicable("torch has no gloo here, by which ranks would speak")
     given = {"component": _home(candidate), "kind": candidate.kind, "seed": candidate.seed}
     given["arguments"] = _plain(candidate.arguments)
-    case = {"head": "head_equals_one", "backbone": "model_equals_one"}.get(part.kind, "part_equals_one")
-    cases = [case, "model_equals_one"] if part.kind == "mixer" and part.reads else [case]
     for n in numbers:
-        for name in cases:
+        for name in _cases(candidate, part):
             try:
                 shared_ranks(n).run(_CASES, name, **given)
             except RanksFailed as failure:
                 reason = next(iter(failure.reasons.values())).strip().splitlines()[-1]
                 raise Broken(f"{n} ranks: {reason.removeprefix(f'{Broken.__module__}.Broken: ')}") from None
+
+
+def _cases(candidate: Candidate, part: Part) -> list[str]:
+    """A part that reads what earlier layers show, which is of a share too, is tested below one that shows it."""
+    if part.kind in ("head", "backbone"):
+        return ["head_equals_one" if part.kind == "head" else "model_equals_one"]
+    if not candidate.subject.reads:
+        return ["part_equals_one"]
+    alone = copy.copy(candidate.subject)
+    alone.reads = []
+    found = ["part_equals_one"] if _runs(lambda: alone.run(alone.batch(1, 2))) else []
+    found += ["model_equals_one"] if _runs(lambda: _model_of(candidate)) else []
+    if not found:
+        raise NotApplicable("it reads what no layer of its own shows: test it in a model of both")
+    return found
+
+
+def _model_of(candidate: Candidate) -> Any:
+    made = model(candidate.kind, candidate.build).initialise(candidate.seed)
+    return made.logits(torch.zeros(1, 2, dtype=torch.long))
+
+
+def _runs(call: Callable[[], Any]) -> bool:
+    with torch.no_grad():
+        try:
+            call()
+        except (CapabilityError, Raised):
+            return False
+    return True
 
 
 def _home(candidate: Candidate) -> dict[str, Any]:
