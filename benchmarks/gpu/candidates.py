@@ -103,7 +103,7 @@ def _mamba_ssm(case: Case) -> Candidate:
 
 
 def _fla(case: Case) -> Candidate:
-    """Of flash-linear-attention; its fused loss is turned off, so that the head and loss are those of other peers."""
+    """Of flash-linear-attention, with its own fused loss; its last token has no target."""
     from fla import models
 
     shape = shape_of(case)
@@ -112,7 +112,8 @@ def _fla(case: Case) -> Candidate:
         "num_hidden_layers": shape.depth,
         "vocab_size": shape.vocabulary,
         "tie_word_embeddings": False,
-        "fuse_cross_entropy": False,
+        "pad_token_id": 0,
+        "eos_token_id": None,
     }
     if case.family == "mamba2":
         heads = {"num_heads": 2 * shape.width // 64, "head_dim": 64, "state_size": _STATE}
@@ -121,4 +122,8 @@ def _fla(case: Case) -> Candidate:
         heads = {"num_heads": shape.heads, "head_dim": shape.head_width, "expand_v": 1.0}
         feed_forward = {"intermediate_size": shape.hidden}
         model = models.GatedDeltaNetForCausalLM(models.GatedDeltaNetConfig(**common, **heads, **feed_forward))
-    return of_logits(model, lambda ids: model(input_ids=ids, use_cache=False).logits)
+
+    def loss(ids: torch.Tensor) -> torch.Tensor:
+        return model(input_ids=ids[:, :-1], labels=ids[:, :-1], use_cache=False).loss
+
+    return of_logits(model, lambda ids: model(input_ids=ids, use_cache=False).logits)._replace(loss=loss)
