@@ -33,6 +33,8 @@ class Convert(Command):
         from bakeoff.train.published import FILE
 
         if arguments.recipe is not None:
+            if arguments.own_names:
+                raise UserError("--own-names is of a run that is written; with --recipe a run is made")
             made = recipe(arguments.recipe, arguments.overrides)
             print(import_weights(made, arguments.source, arguments.folder, trust=arguments.trust).folder)
             return 0
