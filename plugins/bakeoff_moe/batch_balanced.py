@@ -24,6 +24,7 @@ class BatchBalancedRouter(ScoredRouter):
         state=True,
         constant_state=True,
         bidirectional=True,
+        tensor_parallel=True,
         lost_in_training=frozenset({"causal", "row_local", "documents", "padding", "state", "bidirectional"}),
     )
 

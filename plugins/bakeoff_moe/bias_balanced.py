@@ -34,7 +34,9 @@ class BiasBalanced(ScoredRouter):
         "Auxiliary-Loss-Free Load Balancing Strategy for Mixture-of-Experts",
         "https://arxiv.org/abs/2408.15664",
     )
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, bidirectional=True)
+    capabilities = Capabilities(
+        documents=True, padding=True, state=True, constant_state=True, bidirectional=True, tensor_parallel=True
+    )
     keep_float32: ClassVar[tuple[str, ...]] = ("selection_bias",)
     selection_bias: Tensor
 

@@ -62,6 +62,7 @@ class LimitedRouter(ScoredRouter):
         state=True,
         constant_state=True,
         bidirectional=True,
+        tensor_parallel=True,
         lost_in_training=frozenset({"state"}),
     )
 

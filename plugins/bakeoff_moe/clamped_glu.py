@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bakeoff.interfaces import Capabilities, FeedForward, LayerContext, Reference, Result, Sequence
-from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.interfaces import Capabilities, Cut, FeedForward, LayerContext, Reference, Result, Sequence
+from bakeoff.parts.linear import Linear, columns, linear_flops, rows
 from torch import Tensor
 
 
@@ -31,6 +31,7 @@ class ClampedGLU(FeedForward):
         bidirectional=True,
         compile=True,
         token_local=True,
+        tensor_parallel=True,
     )
 
     def __init__(
@@ -54,6 +55,10 @@ class ClampedGLU(FeedForward):
         gate = self.gate(x).clamp(max=self.limit)
         up = self.up(x).clamp(-self.limit, self.limit)
         return Result(self.down((up + 1) * gate * (self.alpha * gate).sigmoid()), state)
+
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has some of the channels between."""
+        return columns(self, "gate", "up") | rows(self, "down")
 
     def flops(self, queries: int, keys: int) -> int:
         """The three products."""

@@ -60,13 +60,14 @@ class ExpertChoice(ScoredRouter):
     def capabilities(self) -> Capabilities:  # type: ignore[override]
         """Over a sequence: sees the future; over a batch: other rows, in training."""
         if self.over == "sequence":
-            return Capabilities(causal=False, documents=True, padding=True)
+            return Capabilities(causal=False, documents=True, padding=True, tensor_parallel=True)
         return Capabilities(
             documents=True,
             padding=True,
             state=True,
             constant_state=True,
             bidirectional=True,
+            tensor_parallel=True,
             lost_in_training=frozenset({"row_local", "documents", "padding"}),
         )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from bakeoff.interfaces import FeedForward, LayerContext, Part, Sequence
+from bakeoff.interfaces import Cut, FeedForward, LayerContext, Part, Sequence
+from bakeoff.interfaces.cut import shares_of
 from bakeoff.parts.linear import Linear
 from bakeoff.parts.products import linear
 from torch import Tensor, nn
@@ -28,6 +30,8 @@ class StackedLinear(nn.Module):
     """
 
     stacked = True
+    summands: int = 1
+    """How many ranks' results are added up: each of them adds its part of the bias."""
 
     def __init__(self, one: Linear, n: int):
         super().__init__()
@@ -40,6 +44,8 @@ class StackedLinear(nn.Module):
         groups = current_groups()
         weight: Tensor = self.weight
         bias: Tensor | None = self.bias
+        if bias is not None and self.summands > 1:
+            bias = bias / self.summands
         if groups is None:
             return linear(x, weight, bias)
         if torch.is_autocast_enabled(x.device.type):
@@ -59,6 +65,8 @@ class Experts(Part):
 
     Under a mesh with a dimension `expert` of P ranks, each of them holds E / P experts, from index `first` on, and rows
     travel to the rank that has theirs and back; all ranks call it alike. A whole state is loaded all the same.
+    Tensor ranks share out the inside of each expert, as the feed-forward plans it, where its parameters are those of
+    linear layers and it has no parts within.
 
     `active` is how many experts a token goes to, on average.
     """
@@ -76,12 +84,14 @@ class Experts(Part):
                 f"{type(one).__name__} cannot be an expert: experts see single tokens, and its tokens depend on "
                 "others; use a feed-forward that claims `token_local`, such as mlp or gated_mlp"
             )
-        self.n_experts, self.claims = n_experts, one.capabilities
+        self.n_experts = n_experts
         self.size = sum(parameter.numel() for parameter in one.parameters())
         self.work = one.flops(1, 1)
         self.roles = one.roles  # type: ignore[misc]
         ranks = expert_ranks(context.mesh)
         self.together = _stack(one, self._share(ranks))
+        plain = self.together and not any(isinstance(part, Part) for part in one.children())
+        self.claims = replace(one.capabilities, tensor_parallel=one.capabilities.tensor_parallel and plain)
         self._one = (one,)  # not a child: its parameters are this module's
         for name, child in one.named_children():
             self.add_module(name, child)
@@ -101,6 +111,20 @@ class Experts(Part):
         self._stand(ranks)
         for parameter in self.parameters():
             parameter.data = parameter.data[self.first : self.first + here].clone()
+
+    def parallel_plan(self, ranks: int) -> dict[str, Cut]:
+        """Each rank has a share of every expert, as the feed-forward would share out its own parameters."""
+        if not self.claims.tensor_parallel:
+            return {}
+        return {path: replace(cut, dim=cut.dim + 1) for path, cut in self.one.parallel_plan(ranks).items()}
+
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Biases of what is summed over ranks are divided among them."""
+        self.one.narrow(ranks)
+        for owner in self.modules():
+            share = shares_of(owner).get("weight")
+            if isinstance(owner, StackedLinear) and share is not None and share.dim == 2:
+                owner.summands = ranks.size()
 
     def _share(self, ranks: DeviceMesh | None) -> int:
         """How many of the experts each rank holds."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from bakeoff.interfaces import Capabilities, Feedback, LayerContext, Reference, Routing, Sequence, init
+from bakeoff.parts.collectives import with_gradient_of
 from torch import Tensor
 
 from bakeoff_moe.scores import RouterLinear, ScoredRouter
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class ReinforceRouter(ScoredRouter):
@@ -27,7 +31,9 @@ class ReinforceRouter(ScoredRouter):
     reference = Reference(
         "Clark et al.", 2022, "Unified Scaling Laws for Routed Language Models", "https://arxiv.org/abs/2202.01169"
     )
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, bidirectional=True)
+    capabilities = Capabilities(
+        documents=True, padding=True, state=True, constant_state=True, bidirectional=True, tensor_parallel=True
+    )
 
     def __init__(self, context: LayerContext, *, coefficient: float = 0.01, bias: bool = False, jitter: float = 0.0):
         super().__init__(context, bias=bias, jitter=jitter)
@@ -35,6 +41,7 @@ class ReinforceRouter(ScoredRouter):
             raise ValueError(f"coefficient is {coefficient}; it must be positive, or nothing is learnt")
         self.coefficient = coefficient
         self.name, self.expected = f"feedback.{context.layer}", math.log(context.vocab_size)
+        self.told = 1  # ranks of which each tells the objective the same
         self.baseline = RouterLinear(context.d_model, 1, bias=True, role="gate")
 
     @classmethod
@@ -46,6 +53,10 @@ class ReinforceRouter(ScoredRouter):
         """The baseline begins at ln V, what a token costs that could be any."""
         init.fill(self.baseline.bias, init.constant(self.expected))
 
+    def narrow(self, ranks: DeviceMesh) -> None:
+        """Each rank gives its part of the gradient of what all of them tell the objective."""
+        self.told = ranks.size()
+
     def route(self, x: Tensor, sequence: Sequence) -> Routing:
         """One expert a token; in training, with what the objective needs for its feedback."""
         logits = self.logits(x)
@@ -56,7 +67,8 @@ class ReinforceRouter(ScoredRouter):
         gumbel = -(-torch.rand_like(logits).log()).log()
         experts = (logits.detach() + gumbel).argmax(-1, keepdim=True)
         log_p = logits.log_softmax(-1).gather(-1, experts)
-        feedback = Feedback(log_p.view(x.shape[:2]), self.baseline(x.detach())[..., 0], self.coefficient)
+        told = log_p.view(x.shape[:2]), self.baseline(x.detach())[..., 0]
+        feedback = Feedback(*(with_gradient_of(value, 1 / self.told) for value in told), self.coefficient)
         return Routing(experts, torch.ones_like(p[:, :1]), logits, p, memory={self.name: feedback})
 
     def pairs(self, tokens: int) -> int:

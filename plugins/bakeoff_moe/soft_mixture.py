@@ -50,8 +50,10 @@ class SoftMixture(Router):
     def capabilities(self) -> Capabilities:  # type: ignore[override]
         """With slots, a token sees its whole row."""
         if self.slots is not None:
-            return Capabilities(causal=False, padding=True)
-        return Capabilities(documents=True, padding=True, state=True, constant_state=True, bidirectional=True)
+            return Capabilities(causal=False, padding=True, tensor_parallel=True)
+        return Capabilities(
+            documents=True, padding=True, state=True, constant_state=True, bidirectional=True, tensor_parallel=True
+        )
 
     @property
     def gives(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -33,7 +33,9 @@ class TopK(ScoredRouter):
         "Outrageously Large Neural Networks: The Sparsely-Gated Mixture-of-Experts Layer",
         "https://arxiv.org/abs/1701.06538",
     )
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, bidirectional=True)
+    capabilities = Capabilities(
+        documents=True, padding=True, state=True, constant_state=True, bidirectional=True, tensor_parallel=True
+    )
 
     def __init__(
         self,
