@@ -1,5 +1,9 @@
 """Runs whose newest checkpoint is a folder, as several ranks write it, in the place of the file of one process."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from bakeoff.cli.main import main
@@ -14,7 +18,13 @@ from safetensors.torch import load_file
 
 
 @pytest.fixture
-def unfinished(tiny, tmp_path, monkeypatch):
+def made(tiny):
+    """The recipe without dropout, whose noise differs between ranks."""
+    return tiny(model__blocks__layer__dropout=0.0)
+
+
+@pytest.fixture
+def unfinished(made, tmp_path, monkeypatch):
     """A run of eight steps that stopped after step 4, whose checkpoint is a folder."""
     record = conductor.Conductor._record
 
@@ -26,9 +36,9 @@ def unfinished(tiny, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(conductor.Conductor, "_record", stop)
         with pytest.raises(Interrupted):
-            fit(tiny(), folder=tmp_path / "run", progress=False)
+            fit(made, folder=tmp_path / "run", progress=False)
     for _, path in steps(tmp_path / "run" / "checkpoints"):
-        as_folder(path, tiny())
+        as_folder(path, made)
     return tmp_path / "run"
 
 
@@ -59,17 +69,17 @@ def same(one, other):
         assert one == other
 
 
-def test_one_process_continues_from_a_folder(unfinished, tiny, tmp_path, same_run):
+def test_one_process_continues_from_a_folder(unfinished, made, tmp_path, same_run):
     assert [(step, path.is_dir()) for step, path in steps(unfinished / "checkpoints")] == [(2, True), (4, True)]
-    continued = fit(tiny(), folder=unfinished, progress=False)
-    same_run(continued, fit(tiny(), folder=tmp_path / "whole", progress=False))
+    continued = fit(made, folder=unfinished, progress=False)
+    same_run(continued, fit(made, folder=tmp_path / "whole", progress=False))
     assert [(step, path.is_dir()) for step, path in steps(unfinished / "checkpoints")] == [(6, False), (8, False)]
 
 
-def test_a_damaged_folder_is_passed_over(unfinished, tiny, tmp_path, same_run):
+def test_a_damaged_folder_is_passed_over(unfinished, made, tmp_path, same_run):
     (unfinished / "checkpoints" / "step-4.ckpt" / "__0_0.distcp").write_bytes(b"")
-    continued = fit(tiny(), folder=unfinished, progress=False)
-    same_run(continued, fit(tiny(), folder=tmp_path / "whole", progress=False))
+    continued = fit(made, folder=unfinished, progress=False)
+    same_run(continued, fit(made, folder=tmp_path / "whole", progress=False))
 
 
 def test_an_unfinished_run_opens_and_is_exported(unfinished, tmp_path, capsys):
@@ -88,10 +98,34 @@ def test_an_unfinished_run_opens_and_is_exported(unfinished, tmp_path, capsys):
     same({**other, "head.projection.weight": other["backbone.embed.weight"]}, dict(weights))
 
 
-def test_a_file_takes_the_place_of_a_folder(unfinished, tiny):
+def test_a_file_takes_the_place_of_a_folder(unfinished):
     checkpoint = unfinished / "checkpoints" / "step-4.ckpt"
     called = []
     WholeFiles(identity="x").save_checkpoint({"global_step": 4, "state_dict": {}}, checkpoint, lambda: called.append(1))
     assert called == [1]
     assert load_checkpoint(checkpoint, "x")["global_step"] == 4
     assert sorted(path.name for path in checkpoint.parent.iterdir()) == ["step-2.ckpt", "step-4.ckpt"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_ranks_of_another_strategy_continue_from_a_folder(unfinished, made, tmp_path):
+    changes = ("trainer.devices=2", "trainer.strategy=ddp", "trainer.accelerator=cpu")
+    words = [
+        sys.executable,
+        "-m",
+        "bakeoff",
+        "fit",
+        str(unfinished / "recipe.yaml"),
+        "--folder",
+        str(unfinished),
+        *changes,
+    ]
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=500, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    continued, whole = load_run(unfinished), fit(made, folder=tmp_path / "whole", progress=False)
+    assert [row["step"] for row in continued.curve] == list(range(1, 9))
+    for mine, theirs in zip(continued.curve, whole.curve, strict=True):
+        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
