@@ -18,8 +18,8 @@ from bakeoff.interfaces import (
     SequenceMixer,
     init,
 )
+from bakeoff.interfaces.cut import check_heads
 from bakeoff.parts.activations import ActivationName, activation
-from bakeoff.parts.attention.mixer import check_heads
 from bakeoff.parts.linear import Linear, columns, linear_flops, rows
 from bakeoff.parts.short_convolution import ShortConvolution
 from torch import Tensor, nn

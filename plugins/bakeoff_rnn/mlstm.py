@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from bakeoff.interfaces import Capabilities, Cut, LayerContext, Reference, Result, Sequence, SequenceMixer, init
-from bakeoff.parts.attention.mixer import check_heads
+from bakeoff.interfaces.cut import check_heads
 from bakeoff.parts.fused_loss import capped
 from bakeoff.parts.linear import Linear, columns, linear_flops, rows
 from torch import Tensor

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from bakeoff.interfaces import Capabilities, Cut, LayerContext, Part, Reference, Result, Sequence, SequenceMixer, init
-from bakeoff.parts.attention.mixer import check_heads
+from bakeoff.interfaces.cut import check_heads
 from bakeoff.parts.collectives import summed_for_each
 from bakeoff.parts.kernels import Backend, choose
 from bakeoff.parts.linear import Linear, columns, linear_flops, rows

@@ -6,9 +6,12 @@ import torch
 from bakeoff.model import LanguageModel
 from bakeoff.parallel.tensor import split_model
 from bakeoff.parts.causal import Causal
-from bakeoff.testing.build import resolved
+from bakeoff.parts.collectives import own_share, summed
+from bakeoff.parts.feed_forwards.mlp import MLP
+from bakeoff.testing.build import context, resolved
 from torch import Tensor, distributed
 from torch.distributed.device_mesh import init_device_mesh
+from torch.nn import functional as F
 
 
 def unfilled(blocks, *, vocab_size=11, depth=2, head=None, tied_embedding=True, **decoder):
@@ -96,3 +99,19 @@ def share_is_drawn_as_of_the_whole(blocks, **model):
     others = [torch.empty_like(gate) for _ in range(ranks.size())]
     distributed.all_gather(others, gate.detach())
     assert not any(torch.equal(others[0], other) for other in others[1:])
+
+
+def rows_first(*, before, equal):
+    """An MLP whose first product sums over this rank's channels, added up `before` the nonlinearity or after it."""
+    group = distributed.group.WORLD
+    mlp, generator = MLP(context(), width=24).double(), torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for weight in mlp.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=generator, dtype=torch.float64))
+        x = torch.randn(2, 3, 16, generator=generator, dtype=torch.float64)
+        product = F.linear(own_share(x, -1, group), own_share(mlp.up.weight, 1, group))
+        inner = mlp.activation(summed(product, group)) if before else summed(mlp.activation(product), group)
+        wanted = mlp(x, None).y
+        difference = (mlp.down(inner) - wanted).abs().max() / wanted.abs().max()
+    assert bool(difference < 1e-12) == equal, difference
+    assert equal or difference > 0.01, difference

@@ -50,3 +50,10 @@ def test_logits_and_decoding_are_those_of_one_process():
 def test_a_share_is_drawn_as_that_of_the_whole():
     model = {k: v for k, v in EVERYTHING.items() if k != "objective"}
     shared_ranks(4).run(CASES, "share_is_drawn_as_of_the_whole", **model)
+
+
+@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize(("before", "equal"), [(True, True), (False, False)], ids=["sum_first", "nonlinearity_first"])
+def test_rows_first_without_a_sum_before_the_nonlinearity_is_another_function(n, before, equal):
+    """GELU(X1 A1 + X2 A2) is not GELU(X1 A1) + GELU(X2 A2)."""
+    shared_ranks(n).run(CASES, "rows_first", before=before, equal=equal)
