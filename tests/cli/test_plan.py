@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bakeoff import registry
 from bakeoff.cli.main import main
-from bakeoff.cli.plan import _ranges
+from bakeoff.cli.plan import ranges
 from bakeoff.evaluate.planning import plan_recipe
 from bakeoff.recipe import recipe
 
@@ -189,4 +189,4 @@ def test_slips_are_one_message_and_exit_code_2(
 
 
 def test_layer_numbers_are_shown_as_spans():
-    assert _ranges((0, 1, 2, 4, 6, 7)) == "0-2, 4, 6-7"
+    assert ranges((0, 1, 2, 4, 6, 7)) == "0-2, 4, 6-7"

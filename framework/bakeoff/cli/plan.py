@@ -11,6 +11,7 @@ from bakeoff.interfaces.command import Command
 if TYPE_CHECKING:
     from bakeoff.evaluate.planning import RecipePlan
     from bakeoff.model.cost import Cost
+    from bakeoff.recipe import Recipe
 
 Row = tuple[str, ...]
 
@@ -29,28 +30,48 @@ class Plan(Command):
         parser.add_argument(
             "--bandwidth", type=float, metavar="GB/S", help="of memory, for decoding (default: measured here)"
         )
+        parser.add_argument("--devices", type=int, metavar="N", help="rank the layouts of training on so many devices")
+        parser.add_argument(
+            "--gpu", metavar="NAME", help="their kind: a100, h100 (default), h200, b200, tpu_v4, tpu_v5e"
+        )
+        parser.add_argument("--nodes", type=int, metavar="N", help="that they stand in (default: as few as hold them)")
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Print the plan."""
         from rich.console import Console
 
         from bakeoff.errors import UserError
-        from bakeoff.evaluate.planning import plan_recipe
         from bakeoff.recipe import comparison, is_comparison, recipe
 
-        for name in ("length", "batch", "bandwidth"):
+        for name in ("length", "batch", "bandwidth", "devices", "nodes"):
             value = getattr(arguments, name)
             if value is not None and value <= 0:
                 raise UserError(f"--{name} is {value:g}; it must be positive")
+        if arguments.nodes and not (arguments.devices or arguments.gpu):
+            raise UserError("--nodes says where devices stand; give --devices, and --gpu for their kind")
         console = Console()
         if not is_comparison(arguments.recipe):
-            planned = plan_recipe(recipe(arguments.recipe, arguments.overrides), arguments.length)
-            show(console, planned, arguments.batch, arguments.bandwidth)
+            _show(console, recipe(arguments.recipe, arguments.overrides), arguments)
             return 0
         for name, arm in comparison(arguments.recipe, arguments.overrides).arms.items():
             console.rule(name, align="left")
-            show(console, plan_recipe(arm, arguments.length), arguments.batch, arguments.bandwidth)
+            _show(console, arm, arguments)
         return 0
+
+
+def _show(console: Any, planned: Recipe, arguments: argparse.Namespace) -> None:
+    """One recipe: its layouts where devices are named, else its cost."""
+    if arguments.devices or arguments.gpu:
+        from bakeoff.cli.plan_layouts import show_layouts
+        from bakeoff.evaluate.layouts import plan_layouts
+        from bakeoff.model.devices import accelerator
+
+        device = accelerator(arguments.gpu or "h100")
+        show_layouts(console, plan_layouts(planned, device, arguments.devices or 1, arguments.nodes))
+        return
+    from bakeoff.evaluate.planning import plan_recipe
+
+    show(console, plan_recipe(planned, arguments.length), arguments.batch, arguments.bandwidth)
 
 
 def show(console: Any, planned: RecipePlan, batch: int, bandwidth: float | None) -> None:
@@ -73,7 +94,7 @@ def layers_table(planned: RecipePlan) -> Any:
     for title in ("parameters", "average", "decoding", "state"):
         table.add_column(title, justify="right", no_wrap=True)
     for layer in model.layers:
-        table.add_row(*_cost_row(f"layer {_ranges(layer.numbers)}", layer.whole), style="bold")
+        table.add_row(*_cost_row(f"layer {ranges(layer.numbers)}", layer.whole), style="bold")
         for part in layer.parts:
             table.add_row(*_cost_row(f"  {part.name}", part))
     table.add_row(*_cost_row("head", model.head), style="bold")
@@ -142,7 +163,7 @@ def _cost_row(name: str, cost: Cost) -> Row:
     return name, cost.component, *figures
 
 
-def _ranges(numbers: tuple[int, ...]) -> str:
+def ranges(numbers: tuple[int, ...]) -> str:
     """0-2, 4 for (0, 1, 2, 4)."""
     spans: list[list[int]] = []
     for number in numbers:

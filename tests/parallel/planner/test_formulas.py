@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from bakeoff.errors import UserError
 from bakeoff.model.devices import ACCELERATORS, accelerator
+from bakeoff.parallel.mesh import Sizes
 from bakeoff.parallel.planner import ring, traffic
-from bakeoff.parallel.planner.layouts import Layout, layouts, over_links
+from bakeoff.parallel.planner.layouts import layouts, on_node, over_links
 from bakeoff.parallel.planner.memory import (
     block_activations,
     constant_part,
@@ -132,19 +133,18 @@ def test_the_peak_of_a_backward_pass_by_hand():
 def test_layouts_are_all_products():
     found = list(layouts(8))
     assert len(set(found)) == len(found) == 10  # three factors of two over three dimensions
-    assert all(one.devices == 8 and one.context == one.expert == 1 for one in found)
+    assert all(one.ranks == 8 and one.context == one.expert == 1 for one in found)
     assert len(list(layouts(8, context=True, expert=True))) == 35
-    assert list(layouts(1)) == [Layout()]
-    assert Layout(data=3, tensor=2) in set(layouts(6))
+    assert list(layouts(1)) == [Sizes()]
+    assert Sizes(data=3, tensor=2) in set(layouts(6))
 
 
 def test_neighbours_of_inner_dimensions_share_a_node():
-    layout = Layout(data=2, shard=4, tensor=4)
-    assert [layout.on_node(name, 8) for name in ("data", "shard", "tensor")] == [1, 2, 4]
+    layout = Sizes(data=2, shard=4, tensor=4)
+    assert [on_node(layout, name, 8) for name in ("data", "shard", "tensor")] == [1, 2, 4]
     assert over_links(80.0, layout, "tensor", 8) == (80.0, 0.0)
     assert over_links(80.0, layout, "shard", 8) == (40.0, 40.0)  # every second link leaves the node
     assert over_links(80.0, layout, "data", 8) == (0.0, 80.0)
-    assert str(layout) == "data 2 x shard 4 x tensor 4"
 
 
 def test_a_device_is_found_by_name():

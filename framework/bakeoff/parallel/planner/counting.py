@@ -6,18 +6,20 @@ Counted is what a CPU would keep, but for the noise of dropout: a byte an elemen
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
 
 from bakeoff.interfaces.objective import Objective
 from bakeoff.model.language_model import LanguageModel
-from bakeoff.model.memory import Live, size
+from bakeoff.model.memory import Live, MakeOptimizer, size
 from bakeoff.model.recompute import recompute_blocks
+from bakeoff.parallel.planner.memory import peak
 from bakeoff.parallel.tensor import outermost
 
 
@@ -44,6 +46,30 @@ class Kept(NamedTuple):
         return self.whole + self.split
 
 
+def step_peak(
+    kept: Sequence[Kept],
+    gradients: Sequence[float],
+    *,
+    recompute: str = "none",
+    standing: float = 0.0,
+    gathered: float | None = None,
+) -> float:
+    """The most bytes of activations, temporaries and gradients that a step over all stages has live at once.
+
+    Parameters
+    ----------
+    kept, gradients : of each stage, in the order of the forward. standing : gradients that are there from before.
+    gathered : of parameters, for a stage at a time, where ranks share them out; None: copies of all parameters are
+        made instead, which autocast holds until the forward is over, and backward too if it recomputes nothing.
+    """
+    copies = sum(one.copies for one in kept) if gathered is None else 0
+    through = copies if recompute == "none" else 0
+    stages = [(one.activations, left, one.working + (gathered or 0)) for one, left in zip(kept, gradients, strict=True)]
+    last, left, working = stages[-1]
+    stages[-1] = (last, left, working + copies - through)
+    return through + peak(stages[::-1], standing)
+
+
 def count_blocks(
     build: Callable[[], LanguageModel],
     objective: Objective,
@@ -51,6 +77,7 @@ def count_blocks(
     *,
     rows: int,
     length: int,
+    documents: bool = False,
     recompute: str = "none",
     dtype: torch.dtype | None = None,
     mixed: torch.dtype | None = None,
@@ -60,24 +87,50 @@ def count_blocks(
     Parameters
     ----------
     build : the model; the blocks that are not among `layers` are left out of the step.
-    rows, length : of a micro-batch. recompute : "none", "selective" or "full".
+    rows, length : of a micro-batch. documents : it holds document ids. recompute : "none", "selective" or "full".
     dtype : the parameters' own, where it is not float32. mixed : autocast to this type.
     """
-    before = torch.get_default_dtype()
     with FakeTensorMode():
-        torch.set_default_dtype(dtype or before)
-        try:
-            model = build()
-        finally:
-            torch.set_default_dtype(before)
-        blocks = model.backbone.layers
-        for i in reversed(range(len(blocks))):
-            if i not in layers:
-                del blocks[i]
+        model = _reduced(build, layers, dtype)
         recompute_blocks(model.backbone, recompute)
-        batch = {"tokens": torch.zeros((rows, objective.tokens_wanted(length)), dtype=torch.long)}
+        shape = (rows, objective.tokens_wanted(length))
+        batch = {"tokens": torch.zeros(shape, dtype=torch.long)}
+        if documents:
+            batch["documents"] = torch.zeros(shape, dtype=torch.long)
         context = nullcontext() if mixed is None else torch.autocast("cpu", mixed)
         return count_step(model, objective, batch, context)
+
+
+def optimizer_share(
+    build: Callable[[], LanguageModel],
+    make_optimizer: MakeOptimizer,
+    layers: list[int],
+    dtype: torch.dtype | None = None,
+) -> float:
+    """Bytes of optimizer states a byte of parameters, of a model with those blocks alone."""
+    with FakeTensorMode():
+        parameters = [p for p in _reduced(build, layers, dtype).parameters() if p.requires_grad]
+        optimizer = make_optimizer(parameters)
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+        states = [t for state in optimizer.state.values() for t in tree_leaves(state) if isinstance(t, Tensor)]
+        return sum(map(size, states)) / sum(map(size, parameters))
+
+
+def _reduced(build: Callable[[], LanguageModel], layers: list[int], dtype: torch.dtype | None) -> LanguageModel:
+    """The model in a type of its own, without the blocks that are not among `layers`."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype or before)
+    try:
+        model = build()
+    finally:
+        torch.set_default_dtype(before)
+    blocks = model.backbone.layers
+    for i in reversed(range(len(blocks))):
+        if i not in layers:
+            del blocks[i]
+    return model
 
 
 def count_step(
@@ -96,8 +149,9 @@ def count_step(
         with context or nullcontext():
             terms = objective(model, batch)[0]
             loss = sum((total for total, _ in terms.values()), torch.zeros(()))
-        del terms
-        watch.leave()
+            del terms
+            watch.leave()
+        watch.turn()
         loss.backward()
         watch.lap()
     return watch.stages()
@@ -116,7 +170,8 @@ class _Copies(Live):
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if func is torch.ops.aten._to_copy.default:
             source = args[0].untyped_storage()._cdata
-            self.copies += size(result) if source in self._parameters else 0
+            narrower = result.element_size() < args[0].element_size()
+            self.copies += size(result) if narrower and source in self._parameters else 0
             self.casts += size(result) if source == self.given else 0
         elif func is torch.ops.aten.bernoulli_.float:
             excess = size(result) - result.numel()
@@ -136,6 +191,7 @@ class _Watch:
         self._working: list[int] = []  # in backward: the head first
         self._start = 0
         self._head_forward = 0
+        self._lingering = 0  # what outlives the head's backward: the gradient of a table that is read out of too
         self._forward = True
         for module in [*model.backbone.layers, model.head]:
             module.register_forward_pre_hook(self.enter)
@@ -155,17 +211,22 @@ class _Watch:
         if self._forward:
             self.pass_by()
             if args[0].requires_grad:
-                args[0].register_hook(lambda _: self.lap())
+                args[0].register_hook(self.lap)
 
     def leave(self) -> None:
         """The forward is over."""
         self._marks.append((self.live.now, self.live.copies))
         self._head_forward = self.live.peak - self.live.now
-        self._start = self.live.peak = self.live.now
         self._forward = False
 
-    def lap(self) -> None:
-        """The backward of a stage is over."""
+    def turn(self) -> None:
+        """Backward begins; what the forward's context held is gone."""
+        self._start = self.live.peak = self.live.now
+
+    def lap(self, gradient: Tensor | None = None) -> None:
+        """The backward of a stage is over, and has given this gradient of what its forward was given."""
+        if not self._working:
+            self._lingering = self.live.now - self._marks[-2][0] - (0 if gradient is None else size(gradient))
         self._working.append(self.live.peak - self._start)
         self._start = self.live.peak = self.live.now
 
@@ -194,4 +255,7 @@ class _Watch:
             made = copied - copies
             whole = max(0, after - now - made - split)
             found.append(Kept(whole, split, min(whole, gathered), made, working[i]))
+        lingering = min(max(0, self._lingering), found[-1].split)
+        found[-1] = found[-1]._replace(split=found[-1].split - lingering)
+        found[0] = found[0]._replace(split=found[0].split + lingering)
         return found

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bakeoff.model.devices import Accelerator
+from bakeoff.parallel.mesh import DIMENSIONS, Sizes
 from bakeoff.parallel.planner import ring, traffic
-from bakeoff.parallel.planner.counting import Kept
-from bakeoff.parallel.planner.layouts import Layout, Shares, over_links
-from bakeoff.parallel.planner.memory import peak
+from bakeoff.parallel.planner.counting import Kept, step_peak
+from bakeoff.parallel.planner.layouts import Shares, over_links
 from bakeoff.parallel.planner.stages import Stage, Weights
 
 #: What a device waits for, since the next thing that it computes needs it; other sending goes on meanwhile.
@@ -77,7 +77,7 @@ class Flow(NamedTuple):
 class Estimate:
     """What a layout costs. `compute`, `update` and `step` are seconds: of products, of the optimizer, of all."""
 
-    layout: Layout
+    layout: Sizes
     recompute: str
     rows: int
     accumulation: int
@@ -93,22 +93,27 @@ class Estimate:
         """Bytes of one device a step."""
         return sum(sum(flow.sent) for flow in self.flows)
 
+    def rows_that_fit(self, memory: float) -> int:
+        """Rows of the largest micro-batch on a device of so many bytes, as if all of the activations grew with them."""
+        free = memory - self.memory.total
+        return int(self.rows * (1 + free / self.memory.activations)) if self.memory.activations else self.rows
+
     def ratio(self, flow: Flow) -> float:
         """Seconds of products a second of sending: over 1, it can be hidden behind them."""
         return self.compute / flow.seconds if flow.seconds else float("inf")
 
 
-def estimate(job: Job, layout: Layout, recompute: str, device: Accelerator, per_node: int) -> Estimate:
+def estimate(job: Job, layout: Sizes, recompute: str, device: Accelerator, per_node: int) -> Estimate:
     """The estimate for one layout; `step` is a lower bound and `mfu` an upper one.
 
     Products run at the device's peak; what a device awaits (tensor, expert) adds to them; all other sending hides
     behind them as far as it is shorter; the optimizer reads and writes its states at the memory's bandwidth.
     Raises `ValueError` where a part or the data refuse the layout.
     """
-    rows, accumulation = job.rows(layout.batch_ranks)
+    rows, accumulation = job.rows(layout.batch)
     held = job.weights(layout.tensor)
     kept = [share(one, layout) for one in job.kept(rows, recompute)]
-    memory = footprint(job, layout, held, kept, accumulation > 1)
+    memory = footprint(job, layout, held, kept, recompute, accumulation > 1)
     flows = tuple(
         Flow(name, sent, max(sent.inside / device.inside, sent.between / device.between))
         for name, sent in sending(job, layout, held, rows, accumulation, recompute, per_node).items()
@@ -120,8 +125,8 @@ def estimate(job: Job, layout: Layout, recompute: str, device: Accelerator, per_
     hidden = max(sum(s.inside for s in others) / device.inside, sum(s.between for s in others) / device.between)
     update = (2 * memory.optimizer + 2 * memory.parameters + memory.gradients) / device.bandwidth
     step = max(compute, hidden) + awaited + update
-    useful = 3 * job.forward_flops * accumulation * rows * layout.batch_ranks
-    mfu = useful / (step * device.flops * layout.devices)
+    useful = 3 * job.forward_flops * accumulation * rows * layout.batch
+    mfu = useful / (step * device.flops * layout.ranks)
     return Estimate(layout, recompute, rows, accumulation, memory, flows, compute, update, step, mfu)
 
 
@@ -131,7 +136,7 @@ def work(job: Job, tensor: int, recompute: str) -> float:
     return 3 * sum(blocks) + (sum(blocks[1:-1]) if recompute == "full" else 0.0)
 
 
-def share(kept: Kept, layout: Layout, sequence_parallel: bool = False) -> Kept:
+def share(kept: Kept, layout: Sizes, sequence_parallel: bool = False) -> Kept:
     """What one device has of a stage's activations: of split parts a share, of a row its context's.
 
     Working memory is taken to be inside of parts as far as what is kept is.
@@ -143,28 +148,29 @@ def share(kept: Kept, layout: Layout, sequence_parallel: bool = False) -> Kept:
     return Kept(*(round(v) for v in (whole / c, kept.split / t / c, kept.gathered / c, kept.copies / t, working / c)))
 
 
-def footprint(job: Job, layout: Layout, held: list[Weights], kept: list[Kept], accumulate: bool) -> Footprint:
+def footprint(
+    job: Job, layout: Sizes, held: list[Weights], kept: list[Kept], recompute: str, accumulate: bool
+) -> Footprint:
     """Bytes of one device.
 
-    Sharded parameters are gathered stage by stage in the computing type, the next while the last is still there, and a
-    stage's gradient stands whole before it is scattered; elsewhere autocast's copies of all parameters stay.
+    Of sharded parameters, those outside of blocks are gathered for the whole step; a block's in the computing type, the
+    next block's while they are still there, and its gradient stands whole before it is scattered. Without shards
+    autocast's copies of all parameters stay.
     """
     elements = [one.on(layout.expert) for one in held]
     own = [job.own * count / layout.shard for count in elements]
+    gathered = None
     if layout.shard > 1:
-        largest = max(elements)
-        gathered, copies = (2 * job.computing + job.own) * largest, 0.0
-    else:
-        gathered, copies = 0.0, float(sum(one.copies for one in kept))
+        outside = 2 * job.own * (elements[0] + elements[-1]) + kept[0].copies + kept[-1].copies
+        gathered = outside + (3 * job.computing + job.own) * max(elements[1:-1])
     parameters, optimizer = sum(own), job.optimizer * sum(own)
-    backward = [(one.activations, left, one.working + gathered) for one, left in zip(kept, own, strict=True)]
-    most = peak(backward[::-1], standing=parameters if accumulate else 0.0)
-    most = max(most, parameters)  # the optimizer's step
-    return Footprint(parameters, parameters, optimizer, max(0.0, most + copies - parameters))
+    standing = parameters if accumulate else 0.0
+    most = step_peak(kept, own, recompute=recompute, standing=standing, gathered=gathered)
+    return Footprint(parameters, parameters, optimizer, max(0.0, most - parameters))
 
 
 def sending(
-    job: Job, layout: Layout, held: list[Weights], rows: int, accumulation: int, recompute: str, per_node: int
+    job: Job, layout: Sizes, held: list[Weights], rows: int, accumulation: int, recompute: str, per_node: int
 ) -> dict[str, Shares]:
     """Bytes that one device sends in a step, by dimension; those of size 1 send nothing and are left out."""
     again = 2 if recompute != "none" else 1
@@ -191,8 +197,8 @@ def sending(
         ),
     }
     return {
-        name: over_links(sent(size), layout, name, per_node)
-        for name, sent in between.items()
+        name: over_links(between[name](size), layout, name, per_node)
+        for name in DIMENSIONS
         if (size := getattr(layout, name)) > 1
     }
 
@@ -207,11 +213,10 @@ def _together(job: Job, tokens: float, ranks: int, again: int) -> float:
     return parts * (again * forward + backward) + forward + backward
 
 
-def _sharded(job: Job, layout: Layout, held: list[Weights], ranks: int) -> float:
-    """Parameters gathered for the forward and, of blocks, again for the backward; gradients scattered."""
-    total = 0.0
-    for i, one in enumerate(held):
-        count = one.on(layout.expert)
-        gathers = 2 if 0 < i < len(held) - 1 else 1
-        total += traffic.fully_sharded(count * job.computing, count * job.own, ranks, gathers=gathers)
-    return total
+def _sharded(job: Job, layout: Sizes, held: list[Weights], ranks: int) -> float:
+    """Parameters outside of blocks gathered once, those of blocks, in the computing type, for the forward and again for
+    the backward; gradients scattered: of a micro-batch."""
+    count = [one.on(layout.expert) for one in held]
+    outside, blocks = job.own * (count[0] + count[-1]), sum(count[1:-1])
+    once = traffic.fully_sharded(outside, outside, ranks, gathers=1)
+    return once + traffic.fully_sharded(blocks * job.computing, blocks * job.own, ranks)

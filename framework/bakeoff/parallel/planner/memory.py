@@ -6,6 +6,8 @@ against, and what it would be for a block of the papers' kind.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 #: Bytes a parameter that mixed-precision Adam keeps in float32: the master copy, and two moments.
 OPTIMIZER_BYTES = 12
 
@@ -65,7 +67,7 @@ def selective_overhead(tokens: int, width: int) -> float:
     return tokens / (6 * width)
 
 
-def peak(stages: list[tuple[float, float, float]], standing: float = 0.0) -> float:
+def peak(stages: Sequence[tuple[float, float, float]], standing: float = 0.0) -> float:
     """The most bytes live in a backward pass over `stages`, last stage of the model first.
 
     A stage is `(kept, gradients, working)`: bytes that its forward left for it, that its backward leaves, and that it

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from bakeoff.model.devices import Accelerator
+from bakeoff.parallel.mesh import Sizes
 from bakeoff.parallel.planner.estimate import Estimate, Job, estimate
-from bakeoff.parallel.planner.layouts import Layout
 
 
 class Refused(NamedTuple):
     """A layout that cannot be, and why."""
 
-    layout: Layout
+    layout: Sizes
     reason: str
 
 
@@ -24,7 +24,7 @@ class Ranking(NamedTuple):
     refused: list[Refused]
 
 
-def rank(job: Job, candidates: list[Layout], device: Accelerator, per_node: int) -> Ranking:
+def rank(job: Job, candidates: list[Sizes], device: Accelerator, per_node: int) -> Ranking:
     """Each layout with the first mode of recomputation that fits.
 
     The best has the highest bound on MFU (to a tenth of a percent), then the fewest bytes to send, then the least

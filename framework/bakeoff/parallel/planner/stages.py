@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bakeoff.errors import CapabilityError
+from bakeoff.interfaces.cut import Cut
 from bakeoff.interfaces.mixer import SequenceMixer
 from bakeoff.interfaces.part import Part
 from bakeoff.interfaces.state import nbytes
@@ -121,15 +122,13 @@ def _held(model: LanguageModel, tensor: int) -> dict[int, int]:
     """Elements on the first of the tensor ranks, which holds the most, of each parameter that is cut, by its id."""
     refuse_whole(model)
     backbone = model.backbone
-    table = backbone.embedding
-    cuts = {id(table): (table, TABLE)}
-    for root in [*outermost(model), *backbone.shared.values()]:
-        for owner in root.modules():
-            if isinstance(owner, Part):
-                for path, cut in owner.parallel_plan(tensor).items():
-                    module, _, name = path.rpartition(".")
-                    value = getattr(owner.get_submodule(module), name)
-                    cuts.setdefault(id(value), (value, cut))
+    cuts: dict[int, tuple[Tensor, Cut]] = {id(backbone.embedding): (backbone.embedding, TABLE)}
+    roots = [*outermost(model), *backbone.shared_parts]
+    for owner in [module for root in roots for module in root.modules() if isinstance(module, Part)]:
+        for path, cut in owner.parallel_plan(tensor).items():
+            module, _, name = path.rpartition(".")
+            value = getattr(owner.get_submodule(module), name)
+            cuts.setdefault(id(value), (value, cut))
     held = {}
     for key, (value, cut) in cuts.items():
         ranges = cut.ranges(value.shape[cut.dim], tensor, 0)
@@ -151,9 +150,10 @@ def _flops(part: nn.Module, length: int) -> float:
     return declared or 2.0 * length * sum(parameter.numel() for parameter in part.parameters())
 
 
-def _flops_of(part: nn.Module, queries: int, keys: int) -> float:
+def _flops_of(part: nn.Module, queries: int, keys: int) -> int:
+    assert isinstance(part, Part)
     try:
-        return part.flops(queries, keys) if isinstance(part, Part) and keys else 0
+        return part.flops(queries, keys) if keys else 0
     except CapabilityError:
         return 0
 
@@ -172,7 +172,8 @@ def _passed(mixer: SequenceMixer, length: int) -> float:
 
 def _choices(module: nn.Module) -> float:
     """Experts that a token goes to: of E that hold as many parameters each, those whose parameters are not idle."""
-    if not isinstance(module, Part) or not module.idle():
+    idle = module.idle() if isinstance(module, Part) else 0
+    if not idle:
         return 0.0
     first = next(module.parameters())
-    return len(first) * (1 - module.idle() / sum(parameter.numel() for parameter in module.parameters()))
+    return len(first) * (1 - idle / sum(parameter.numel() for parameter in module.parameters()))
