@@ -8,10 +8,14 @@ import torch
 import torch.distributed.checkpoint as dcp
 from bakeoff.errors import UserError
 from bakeoff.parallel.checkpoints import read, read_rest, read_whole, write
-from bakeoff.parallel.pieces import Piece, chunked, cut, entire
+from bakeoff.parallel.contents import contents
+from bakeoff.parallel.pieces import Piece, chunked, cut, entire, local_of
 from bakeoff.parallel.writer import Writer
-from torch import distributed
+from bakeoff.train.optimizer_state import by_name, empty_state, restore, state_pieces
+from bakeoff.train.optimizers import build_optimizer
+from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, zeros
 
 SHAPES = {
@@ -192,3 +196,43 @@ def meets_a_full_disk(folder):
     writer.wait()
     assert torch.equal(read_whole(other)["values"], values)
     distributed.destroy_process_group(group)
+
+
+def sharded_net(seed):
+    """An odd layer in FSDP2's even chunks, its optimizer, and its pieces by name."""
+    torch.manual_seed(seed)
+    net = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 1))
+    fully_shard(net, mesh=init_device_mesh("cpu", (distributed.get_world_size(),)))
+    held = {}
+    for name, parameter in net.named_parameters():
+        start, stop = share(parameter.shape[0], distributed.get_world_size(), distributed.get_rank())
+        boxes = cut(parameter.shape, 0, [(start, stop)])
+        held[name] = Piece(parameter.shape, boxes, local_of(parameter))
+    return net, build_optimizer(lambda groups: torch.optim.AdamW(groups, lr=0.1), net), held
+
+
+def one_step(net, optimizer):
+    net(torch.tensor([[1.0, -2.0, 3.0]])).square().sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def sharded_training_goes_on(folder):
+    """Two steps of FSDP2, kept, taken over by another model, and a third step of both."""
+    net, optimizer, held = sharded_net(0)
+    for _ in range(2):
+        one_step(net, optimizer)
+    tensors, plain = by_name(optimizer, net)
+    place = Path(folder, "step-2.ckpt")
+    write({**held, **state_pieces(tensors, held)}, place, group=None, plain=plain)
+    other, fresh, wanted = sharded_net(1)
+    made = empty_state(contents(place), fresh, other, wanted)
+    read(place, {**wanted, **state_pieces(made, wanted)})
+    restore(fresh, other, made, read_rest(place))
+    one_step(net, optimizer)
+    one_step(other, fresh)
+    for (name, mine), theirs in zip(net.named_parameters(), other.parameters(), strict=True):
+        assert torch.equal(local_of(mine), local_of(theirs)), name
+    third = {name: parameter.full_tensor() for name, parameter in net.named_parameters()}
+    if distributed.get_rank() == 0:
+        torch.save(third, Path(folder, "third.pt"))

@@ -18,6 +18,8 @@ from bakeoff.parallel.contents import METADATA, contents
 from bakeoff.parallel.pieces import entire
 from bakeoff.parts.files import checksum, settle, write_sealed
 from bakeoff.testing.ranks import shared_ranks
+from bakeoff.train.optimizer_state import PREFIX, by_index
+from bakeoff.train.optimizers import build_optimizer
 from safetensors.torch import load_file
 from torch import distributed
 
@@ -87,6 +89,20 @@ def test_what_ranks_hold_alike_is_written_once_by_those_with_least_to_write(tmp_
 def test_the_background_does_not_meet_the_training(tmp_path):
     shared_ranks(2).run(CASES, "saves_in_the_background", folder=str(tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"step-{step}.ckpt" for step in range(3)]
+
+
+def test_sharded_training_goes_on_and_one_process_continues_it(tmp_path):
+    shared_ranks(2).run(CASES, "sharded_training_goes_on", folder=str(tmp_path))
+    net = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Linear(5, 1))
+    optimizer = build_optimizer(lambda groups: torch.optim.AdamW(groups, lr=0.1), net)
+    held, plain = read_whole(tmp_path / "step-2.ckpt"), read_rest(tmp_path / "step-2.ckpt")
+    state = {name: value for name, value in held.items() if name.startswith(PREFIX)}
+    net.load_state_dict({name: value for name, value in held.items() if name not in state})
+    optimizer.load_state_dict(by_index(state, plain))
+    cases.one_step(net, optimizer)
+    third = torch.load(tmp_path / "third.pt", weights_only=True)
+    for name, value in net.state_dict().items():
+        torch.testing.assert_close(value, third[name], rtol=1e-6, atol=1e-6)
 
 
 def test_an_error_of_one_rank_is_told_by_all(tmp_path):
