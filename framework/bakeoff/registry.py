@@ -36,6 +36,7 @@ KINDS: dict[str, str] = {
     "schedule": "bakeoff.interfaces.schedule:Schedule",
     "sampler": "bakeoff.interfaces.sampler:Sampler",
     "converter": "bakeoff.interfaces.converter:Converter",
+    "strategy": "bakeoff.interfaces.strategy:Strategy",
     "task": "bakeoff.interfaces.task:Task",
     "executor": "bakeoff.interfaces.executor:Executor",
     "page": "bakeoff.interfaces.page:Page",

@@ -3,7 +3,7 @@
 import torch
 from bakeoff.model import LanguageModel
 from bakeoff.parallel.gradients import Gradients
-from bakeoff.parallel.layout import Layout, Trained, pieces
+from bakeoff.parallel.layout import Layout, Learner, pieces
 from bakeoff.parallel.mesh import Mesh, Sizes
 from bakeoff.parts.causal import Causal
 from bakeoff.testing.build import resolved
@@ -30,9 +30,9 @@ def step(sizes, blocks, options=None, rows=(3, 0, 1, 2), length=9, **model):
     mesh = Mesh(Sizes(**sizes), "cpu")
     layout = Layout(mesh, **(options or {}))
     with torch.device("meta"):
-        trained = Trained(unfilled(blocks, **model), Causal())
+        trained = Learner(unfilled(blocks, **model), Causal())
     layout.lay_out(trained, torch.device("cpu"), seed=7)
-    whole = Trained(unfilled(blocks, **model), Causal())
+    whole = Learner(unfilled(blocks, **model), Causal())
     whole.model.initialise(7)
     same(trained, dict(whole.state_dict()))
     tokens = torch.randint(0, 11, (sum(rows), length), generator=torch.Generator().manual_seed(1))
@@ -44,13 +44,16 @@ def step(sizes, blocks, options=None, rows=(3, 0, 1, 2), length=9, **model):
     for _ in range(2):  # micro-batches
         learned(trained, {"tokens": mine, "real": real})
         learned(whole, {"tokens": tokens, "real": torch.ones_like(tokens, dtype=torch.bool)})
-    gradients = Gradients(layout.leaves.values(), mesh)
+    leaves = list(layout.leaves(trained))
+    gradients = Gradients(leaves, mesh)
+    gradients.adopt()
     gradients.add_up()
     wanted = {name: parameter.grad for name, parameter in whole.named_parameters()}
     norm = torch.nn.utils.get_total_norm(wanted.values())
     torch.testing.assert_close(gradients.norm(), norm, rtol=1e-10, atol=0)
     described = pieces(trained)
-    for name, leaf in layout.leaves.items():
+    for leaf in leaves:
+        name = leaf.name
         piece = described[name].alike(leaf.own.grad)
         for box in piece.boxes:
             expected = wanted[name][tuple(slice(a, a + n) for a, n in zip(box.whole, box.size, strict=True))]

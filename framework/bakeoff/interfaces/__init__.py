@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bakeoff.interfaces.schedule import Schedule
     from bakeoff.interfaces.sequence import Need, Sequence
     from bakeoff.interfaces.state import Blocks
+    from bakeoff.interfaces.strategy import Strategy
     from bakeoff.interfaces.task import Answer, Figure, Progress, Task
     from bakeoff.interfaces.tokenizer import Tokenizer
 
@@ -77,6 +78,7 @@ _MODULES = {
     "Shared": "context",
     "StatefulPart": "part",
     "Statistics": "objective",
+    "Strategy": "strategy",
     "Task": "task",
     "Terms": "objective",
     "TokenLosses": "objective",
@@ -88,7 +90,7 @@ __all__ = [
     "Converter", "Corpus", "Cut", "Entries", "Executor", "FeedForward", "Feedback", "Figure", "Head", "LayerContext",
     "Need", "Norm", "Objective", "Outcome", "Page", "Part", "Past", "PositionalEncoding", "Progress", "Reference",
     "Result", "Router", "Routing", "Sampler", "Schedule", "Sequence", "SequenceMixer", "Share", "Shared", "Slots",
-    "StatefulPart", "Statistics", "Task", "Terms", "TokenLosses", "Tokenizer",
+    "StatefulPart", "Statistics", "Strategy", "Task", "Terms", "TokenLosses", "Tokenizer",
 ]  # fmt: skip
 
 

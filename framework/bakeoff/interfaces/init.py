@@ -80,8 +80,7 @@ def fill(tensor: Tensor, filler: Filler) -> None:
     nor on which of them this process holds.
     """
     naming = _naming.get()
-    name, first, share = (held.get(id(tensor)) for held in (naming.names, naming.first, naming.shares))
-    assert name is not None
+    name, first, share = naming.names[id(tensor)], naming.first.get(id(tensor)), naming.shares.get(id(tensor))
     shape = tensor.shape if share is None else share.whole(tensor.shape)
     here, start = local(tensor)
     with torch.no_grad():

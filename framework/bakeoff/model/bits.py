@@ -17,7 +17,7 @@ from bakeoff.model.modes import evaluating
 
 def evaluate_bits(
     model: nn.Module,
-    objective: Objective,
+    objective: Any,
     loader: Iterable[Mapping[str, Tensor | None]],
     bytes_per_token: np.ndarray | None,
     device: torch.device | str = "cpu",

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, distributed
 
 from bakeoff.errors import UserError
-from bakeoff.parallel.contents import METADATA, Chunk, Stored, contents
+from bakeoff.parallel.contents import METADATA, Chunk, Names, Stored, contents
 from bakeoff.parallel.pieces import Piece, check_same, entire, fill_overlap, overlaps
 from bakeoff.parts.files import checksum, read_sealed, stepping_aside, sync_folder, write_sealed, writing
 from bakeoff.parts.tensor_files import check_plain, load_plain, save_whole, write_safetensors
@@ -107,7 +107,7 @@ def _sums(files: Iterable[Path]) -> dict[str, list[int]]:
     return {path.name: [path.stat().st_size, checksum(path)] for path in files}
 
 
-def read(folder: Path, wanted: Mapping[str, Piece], *, group: ProcessGroup | None = None, within: str = "") -> None:
+def read(folder: Path, wanted: Mapping[str, Piece], *, group: ProcessGroup | None = None, within: Names = "") -> None:
     """Fill each piece from a checkpoint of any layout, of those of its tensors whose names begin with `within`.
 
     All ranks call it. Raises the same `UserError` on each if the checkpoint is damaged, or its tensors are not those
@@ -124,7 +124,7 @@ def read(folder: Path, wanted: Mapping[str, Piece], *, group: ProcessGroup | Non
     together(group, fill, lambda _: None)
 
 
-def read_whole(folder: Path, within: str = "") -> dict[str, Tensor]:
+def read_whole(folder: Path, within: Names = "") -> dict[str, Tensor]:
     """All tensors of a checkpoint, or those whose names begin with `within`, whole and on the CPU; needs no ranks."""
     _refuse_damage(folder, damage(folder))
     held = contents(folder, within)

@@ -31,6 +31,10 @@ _NAMED = {
 }
 
 
+#: How names begin: in one way, or in one of several.
+Names = str | tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Chunk:
     """A block of a tensor, with the bytes of a file that hold it."""
@@ -51,7 +55,7 @@ class Stored:
     chunks: tuple[Chunk, ...]
 
 
-def contents(folder: Path, within: str = "") -> dict[str, Stored]:
+def contents(folder: Path, within: Names = "") -> dict[str, Stored]:
     """The tensors of a checkpoint whose names begin with `within`; `UserError` if that cannot be read, or is no such.
 
     Nothing is imported or called: where the file names a class, a stand-in takes what belongs to it, and where it names

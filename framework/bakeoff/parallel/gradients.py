@@ -53,10 +53,18 @@ class Gradients:
         self.together = _grouped(self.leaves, mesh, lambda leaf: leaf.summed)
         self.apart = _grouped(self.leaves, mesh, lambda leaf: leaf.different)
 
-    def add_up(self) -> None:
-        """Make each gradient the sum over all rows of the step; a parameter that no rank has used gets none."""
+    def adopt(self) -> None:
+        """Let the plain parameters have the gradients of the model's, and stand in their memory."""
         for leaf in self.leaves:
             leaf.adopt()
+
+    def drop(self) -> None:
+        """No parameter has a gradient."""
+        for leaf in self.leaves:
+            leaf.drop()
+
+    def add_up(self) -> None:
+        """Make each gradient the sum over all rows of the step; a parameter that no rank has used gets none."""
         for group, leaves in self.together:
             if group is not None:
                 for bucket in _buckets(leaves):

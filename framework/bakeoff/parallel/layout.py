@@ -22,16 +22,23 @@ from bakeoff.parallel.pieces import Box, Piece, chunked, cut
 from bakeoff.parallel.tensor import split_model
 
 
-class Trained(nn.Module):
-    """A model under its objective, whose `forward` is all that a step calls: what is sharded is gathered there."""
+class Learner(nn.Module):
+    """A model under its objective; its `forward` is all that a run calls, as what is sharded is gathered there."""
 
     def __init__(self, model: LanguageModel, objective: Objective):
         super().__init__()
         self.model, self.objective = model, objective
 
-    def forward(self, batch: Mapping[str, Tensor | None]) -> Any:
-        """The objective's terms and statistics of a batch."""
+    def forward(self, batch: Mapping[str, Tensor | None], *state: Any, each: bool = False) -> Any:
+        """The objective's terms and statistics of a batch; with `each`, what each token costs."""
+        if each:
+            return self.objective.token_losses(self.model, batch, *state)
         return self.objective(self.model, batch)
+
+    def token_losses(self, model: LanguageModel, batch: Mapping[str, Tensor | None], *state: Any) -> Any:
+        """As the objective's own, of this model."""
+        assert model is self.model
+        return self(batch, *state, each=True)
 
 
 class Layout:
@@ -56,51 +63,50 @@ class Layout:
     ):
         self.mesh, self.sequence_parallel = mesh, sequence_parallel
         self.reshard, self.offload, self.gathered = reshard, offload, gathered
-        self.leaves: dict[str, Leaf] = {}
+        self.partial: frozenset[str] = frozenset()
 
-    def lay_out(self, trained: Trained, device: torch.device, seed: int) -> None:
+    def lay_out(self, learner: Learner, device: torch.device, seed: int) -> None:
         """Leave on this rank its pieces of a model without values, and fill them as one process would fill the whole.
 
         Raises `CapabilityError` or `ValueError` for what cannot be laid out so.
         """
-        model, mesh = trained.model, self.mesh
-        refuse_context(model, mesh)
+        model, mesh = learner.model, self.mesh
+        refuse_context(model, mesh.size("context"))
         partial = []
         if mesh.size("tensor") > 1:
             partial = split_model(model, mesh.along("tensor"), sequence_parallel=self.sequence_parallel)
-        names = {id(parameter): name for name, parameter in trained.named_parameters()}
-        summed = {names[id(parameter)] for parameter in partial}
+        names = {id(parameter): name for name, parameter in learner.named_parameters()}
+        self.partial = frozenset(names[id(parameter)] for parameter in partial)
         spread(model, mesh.grid)
         if mesh.size("shard") > 1:
-            self._shard(trained)
+            self._shard(learner)
         where = torch.device("cpu") if self.offload else device
         model.initialise(seed, where)
         if self.offload:
-            _move_whole(trained, device)
-        self.leaves = {leaf.name: leaf for leaf in self._leaves(trained, summed)}
+            _move_whole(learner, device)
 
-    def _shard(self, trained: Trained) -> None:
+    def _shard(self, learner: Learner) -> None:
         """Blocks by themselves, everything else together; what stays whole is added up with the other gradients."""
-        whole = staying_whole(trained)
+        whole = staying_whole(learner)
         offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available()) if self.offload else OffloadPolicy()
-        held = {"mesh": self.mesh.along("shard"), "ignored_params": whole, "offload_policy": offload}
+        held: dict[str, Any] = {"mesh": self.mesh.along("shard"), "ignored_params": whole, "offload_policy": offload}
         policy = MixedPrecisionPolicy(
             param_dtype=self.gathered,
             reduce_dtype=None if self.gathered is None else torch.float32,
             cast_forward_inputs=False,
         )
         units: list[Any] = []
-        for block in trained.model.backbone.layers:
+        for block in learner.model.backbone.layers:
             units.append(fully_shard(block, mp_policy=policy, reshard_after_forward=self.reshard, **held))
-        units.append(fully_shard(trained, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False), **held))
+        units.append(fully_shard(learner, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False), **held))
         for unit in units:
             unit.set_gradient_divide_factor(1.0)
             unit.set_force_sum_reduction_for_comms(True)
 
-    def _leaves(self, trained: Trained, partial: set[str]) -> Iterator[Leaf]:
-        """Every parameter once, under its first name."""
-        owners = dict(trained.named_modules())
-        for name, parameter in trained.named_parameters():
+    def leaves(self, learner: Learner) -> Iterator[Leaf]:
+        """What this rank holds of every parameter, each once, under its first name."""
+        owners = dict(learner.named_modules())
+        for name, parameter in learner.named_parameters():
             path, _, last = name.rpartition(".")
             owner, sharded = owners[path], is_sharded(parameter)
             own = nn.Parameter(local(parameter)[0].detach(), parameter.requires_grad) if sharded else parameter
@@ -109,7 +115,7 @@ class Layout:
                 different.add("tensor")
             if is_spread(owner):
                 different.add("expert")
-            summed = {*BATCH, "context", *(["tensor"] if name in partial else [])} - different
+            summed = {*BATCH, "context", *(["tensor"] if name in self.partial else [])} - different
             yield Leaf(name, parameter, own, frozenset(summed), frozenset(different))
 
 
@@ -159,9 +165,9 @@ def staying_whole(module: nn.Module) -> set[nn.Parameter]:
     return {p for name, p in module.named_parameters() if kinds[name] == "vector" or id(p) in kept}
 
 
-def refuse_context(model: LanguageModel, mesh: Mesh) -> None:
+def refuse_context(model: LanguageModel, ranks: int) -> None:
     """Raise `CapabilityError` naming the layers that cannot see a sequence of which each rank has a part."""
-    if mesh.size("context") == 1:
+    if ranks == 1:
         return
     told = {type(block).__name__ for block in model.backbone.layers if not block.capabilities.context_parallel}  # type: ignore[union-attr]
     if told:

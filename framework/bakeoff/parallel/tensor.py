@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bakeoff.errors import CapabilityError
+from bakeoff.errors import CapabilityError, UserError
 from bakeoff.interfaces.backbone import Backbone
 from bakeoff.interfaces.cut import Cut, Share
 from bakeoff.interfaces.feed_forward import FeedForward
@@ -142,6 +142,20 @@ def refuse_whole(model: LanguageModel, *, sequence_parallel: bool = False) -> No
             f"sequence_parallel shares out the tokens between blocks, and {', '.join(readers)} reads what earlier ones "
             "show of all tokens; set sequence_parallel: false"
         )
+
+
+def check_split(model: LanguageModel, ranks: int, *, sequence_parallel: bool = False) -> None:
+    """Raise as `split_model` would, without ranks: `UserError` with the path of a part whose sizes do not divide."""
+    refuse_whole(model, sequence_parallel=sequence_parallel)
+    paths = {id(module): path for path, module in model.named_modules()}
+    for part in [*outermost(model), *_shared_parts(model.backbone)]:
+        for owner in part.modules():
+            try:
+                for path, cut in owner.parallel_plan(ranks).items() if isinstance(owner, Part) else ():
+                    module, _, name = path.rpartition(".")
+                    cut.ranges(getattr(owner.get_submodule(module), name).shape[cut.dim], ranks, 0)
+            except ValueError as error:
+                raise UserError(f"model.{paths[id(owner)]} ({type(owner).__name__}): {error}") from error
 
 
 def outermost(module: nn.Module) -> Iterator[Part]:

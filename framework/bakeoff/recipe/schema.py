@@ -15,7 +15,7 @@ from bakeoff.recipe.signature import Parameter, Signature, signature_of
 from bakeoff.recipe.slips import near
 from bakeoff.recipe.trainer import DECIDED_ELSEWHERE, trainer_signature
 from bakeoff.recipe.wanted import Wanted
-from bakeoff.registry import interface_of, name_of
+from bakeoff.registry import interface_of, name_of, names
 
 #: What stands below every recipe.
 DEFAULTS: dict[str, Any] = {
@@ -128,6 +128,15 @@ def _trainer(checker: Checker, value: Any, path: str) -> Any:
             if key in DECIDED_ELSEWHERE:
                 checker.slip(join(path, key), f"'{key}' is not set in a recipe: {DECIDED_ELSEWHERE[key]}")
         kept = {key: item for key, item in value.items() if key not in DECIDED_ELSEWHERE}
+        strategy = kept.get("strategy")
+        known = [entry.name for entry in names("strategy")]
+        if strategy in known:
+            kept["strategy"] = strategy = {"use": strategy}
+        if isinstance(strategy, Mapping) and "." not in str(strategy.get("use")):
+            laid_out = checker.node(strategy, Wanted(interface_of("strategy")), join(path, "strategy"))
+            rest = {key: item for key, item in kept.items() if key != "strategy"}
+            checked = _mapping(checker, rest, trainer_signature(), path)
+            return {**checked, "strategy": laid_out}
     return _mapping(checker, kept, trainer_signature(), path)
 
 

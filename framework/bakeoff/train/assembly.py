@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import lightning.pytorch as pl
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from bakeoff.data import Data
 from bakeoff.errors import CapabilityError
@@ -16,6 +19,7 @@ from bakeoff.model import LanguageModel
 from bakeoff.recipe import Recipe
 from bakeoff.train.module import Clock, TrainingModule
 from bakeoff.train.stopping import StopSignals
+from bakeoff.train.trainer import batch_rank, batch_ranks
 from bakeoff.train.workers import follow_parent
 
 
@@ -27,6 +31,8 @@ class Assembly:
     data: Data
     model: LanguageModel
     objective: Objective
+    parameters: int
+    """Of the whole model."""
 
     def flops(self) -> int | None:
         """Operations of an optimizer step, forward and backward, over all ranks; None where a part declares no cost."""
@@ -36,7 +42,13 @@ class Assembly:
             return None
         return 3 * forward * self.data.global_batch
 
-    def module(self, total: int, clock: Clock, signals: StopSignals) -> TrainingModule:
+    def module(
+        self,
+        total: int,
+        clock: Clock,
+        signals: StopSignals,
+        begun: Callable[[], Mapping[str, Tensor]] | None = None,
+    ) -> TrainingModule:
         """The model under its objective, ready for Lightning's Trainer."""
         return TrainingModule(
             model=self.model,
@@ -47,17 +59,22 @@ class Assembly:
             nominal=self.data.batch_tokens,
             seed=self.recipe.seed_of("dropout"),
             clock=clock,
+            drawn=self.recipe.seed_of("initialisation"),
+            begun=begun,
             lanes=self.data.global_batch if self.recipe.stateful else None,
             wants_stop=lambda: signals.asked is not None,
         )
 
 
-def assemble(recipe: Recipe, *, progress: bool) -> Assembly:
-    """Prepare the data, build and initialise the model; compile its blocks where the recipe says so."""
+def assemble(recipe: Recipe, *, progress: bool, filled: bool = True) -> Assembly:
+    """Prepare the data, build and initialise the model; unless `filled`, it stays on the meta device without values."""
     data = recipe.build("data").prepare(progress=progress)
-    model = recipe.build("model", vocab_size=data.vocab_size, max_length=data.length)
-    model.initialise(recipe.seed_of("initialisation"))
-    return Assembly(recipe, data, model, recipe.build("objective"))
+    with nullcontext() if filled else torch.device("meta"):
+        model = recipe.build("model", vocab_size=data.vocab_size, max_length=data.length)
+    if filled:
+        model.initialise(recipe.seed_of("initialisation"))
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return Assembly(recipe, data, model, recipe.build("objective"), parameters)
 
 
 def compile_blocks(backbone: Backbone) -> None:
@@ -96,8 +113,8 @@ class TrainingData(pl.LightningDataModule):
             tokens_wanted=self.assembly.objective.tokens_wanted(data.length),
             seed=self.assembly.recipe.seed_of("data"),
             first_step=self.clock.step,
-            ranks=trainer.world_size,
-            rank=trainer.global_rank,
+            ranks=batch_ranks(trainer),
+            rank=batch_rank(trainer),
             stateful=self.assembly.recipe.stateful,
         )
         return follow_parent(loader)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import torch
-from torch import nn
 
 from bakeoff.errors import UserError
 
@@ -28,19 +27,19 @@ class Interrupted(KeyboardInterrupt):
 
 
 def check_finite(
-    step: int, means: Mapping[str, float], norm: float, named: Iterable[tuple[str, nn.Parameter]], carried: float = 0
+    step: int, means: Mapping[str, float], norm: float, not_finite: Callable[[], list[str]], carried: float = 0
 ) -> None:
     """Raise `NotFinite` before optimizer step `step` (from 1) if a term's mean or the gradients' norm is not finite.
 
     So too if `carried` values of the states that go on to the next step are not. The message names the terms and the
-    first parameters concerned.
+    first parameters concerned, which `not_finite` finds.
     """
     odd = [f"{name} is {mean}" for name, mean in means.items() if not math.isfinite(mean)]
     if not odd and math.isfinite(norm) and not carried:
         return
     parts = [f"loss term {text}" for text in odd]
     if not math.isfinite(norm):
-        names = [name for name, p in named if p.grad is not None and not bool(torch.isfinite(p.grad).all())]
+        names = not_finite()
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         where = f"gradient of {', '.join(names[:3])}{more} is not finite"
         parts.append(where if names else f"the gradients' norm is {norm}, though each of them is finite")

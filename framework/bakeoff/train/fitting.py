@@ -10,15 +10,17 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from torch import Tensor
 
 from bakeoff.errors import UserError
+from bakeoff.model import LanguageModel
 from bakeoff.model.machine import measured_peak
-from bakeoff.model.recompute import recompute_blocks
 from bakeoff.parts.kernels import choices
 from bakeoff.parts.tensor_files import save_whole
 from bakeoff.recipe import Recipe
 from bakeoff.recipe.demands import refuse_foresight
-from bakeoff.train.assembly import Assembly, TrainingData, assemble, compile_blocks
+from bakeoff.train.assembly import Assembly, TrainingData, assemble
+from bakeoff.train.blocks import prepare_blocks
 from bakeoff.train.checkpoint import Checkpoints
 from bakeoff.train.conductor import Conductor
 from bakeoff.train.continuing import check_recorded
@@ -35,9 +37,9 @@ from bakeoff.train.optimizers import check_schedule
 from bakeoff.train.progress import Progress, Scale, count, display_for
 from bakeoff.train.records import described, identify, record, write_summary
 from bakeoff.train.run import Run, load_run
-from bakeoff.train.saving import load_checkpoint
+from bakeoff.train.saving import load_checkpoint, steps
 from bakeoff.train.stopping import StopRequested, StopSignals
-from bakeoff.train.trainer import build_trainer, ranks_of
+from bakeoff.train.trainer import batch_ranks, build_trainer, on_mesh, ranks_of, refuse_layout
 from bakeoff.train.validation import Validation
 from bakeoff.train.weights import begin, source_of
 
@@ -130,10 +132,10 @@ def _train(
 ) -> Run:
     main = trainer.is_global_zero
     display = display_for(progress, main=main)
-    ranks = ranks_of(trainer)
     with _memory_told(recipe, trainer):
-        assembly = assemble(recipe, progress=progress is True and main)
-    trainer.accumulate_grad_batches = assembly.data.accumulation(ranks)
+        assembly = assemble(recipe, progress=progress is True and main, filled=not on_mesh(trainer))
+    refuse_layout(trainer, assembly)
+    trainer.accumulate_grad_batches = assembly.data.accumulation(batch_ranks(trainer))
     kept, wanted = recipe.tree["checkpoint"], recipe.tree["validation"]
     checkpoints = Checkpoints(place.checkpoints, every=kept["every_steps"], keep=kept["keep"])
     if main:
@@ -153,7 +155,7 @@ def _train(
             chosen = choices(assembly.model, trainer.strategy.root_device)
             if chosen:
                 display.say(f"kernels: {', '.join(f'{part} {choice}' for part, choice in chosen.items())}")
-    module = assembly.module(trainer.max_steps, clock, signals)
+    module = assembly.module(trainer.max_steps, clock, signals, source.read if source else None)
     conductor = Conductor(
         scale=_scale(assembly, trainer, progress),
         log_every=trainer.log_every_n_steps,  # type: ignore[attr-defined]
@@ -166,9 +168,10 @@ def _train(
         display=display,
         signals=signals,
     )
-    if start and start[0] >= trainer.max_steps:
+    if start and start[0] >= trainer.max_steps:  # all but the last words were written
         held = load_checkpoint(start[1], identity)
-        module.load_state_dict(held["state_dict"])
+        if not on_mesh(trainer):
+            module.load_state_dict(held["state_dict"])
         conductor.load_state_dict(held["callbacks"][conductor.state_key])
     else:
         trainer.callbacks.append(conductor)  # type: ignore[attr-defined]
@@ -176,16 +179,14 @@ def _train(
             job.follow(clock, compiles=recipe.tree["compile"])
         with contextlib.nullcontext() if job is None else job.watched():
             _run(trainer, module, assembly, start[1] if start else None, place)
-    return _finished(place, assembly, main)
+    return _finished(place, assembly, trainer)
 
 
 def _run(
     trainer: pl.Trainer, module: TrainingModule, assembly: Assembly, checkpoint: Path | None, place: RunFolder
 ) -> None:
     """Lightning's loop; what ends it early becomes one message."""
-    recompute_blocks(assembly.model.backbone, assembly.recipe.recompute)
-    if assembly.recipe.tree["compile"]:
-        compile_blocks(assembly.model.backbone)
+    prepare_blocks(assembly.model.backbone, assembly.recipe)
     data = TrainingData(assembly, module.clock)
     try:
         with _memory_told(assembly.recipe, trainer):
@@ -210,22 +211,31 @@ def _memory_told(recipe: Recipe, trainer: pl.Trainer) -> Iterator[None]:
         raise out_of_memory(error, micro_batch=micro, precision=str(trainer.precision), length=length) from error
 
 
-def _finished(place: RunFolder, assembly: Assembly, main: bool) -> Run:
+def _finished(place: RunFolder, assembly: Assembly, trainer: pl.Trainer) -> Run:
     """Write the final weights and the summary; the summary's presence says that the run is finished."""
     rows = read_curve(place.curve)
     last = rows[-1] if rows else {}
-    parameters = sum(p.numel() for p in assembly.model.parameters())
-    metrics: dict[str, Any] = {**last, "parameters": parameters}
-    if main:
-        save_whole(assembly.model.state_dict(), place.weights)
+    metrics: dict[str, Any] = {**last, "parameters": assembly.parameters}
+    if trainer.is_global_zero:
+        save_whole(_weights(place, assembly.model, trainer), place.weights)
         write_summary(place, metrics)
+        if on_mesh(trainer):
+            return load_run(place.path, trust=True)
     return Run(place.path, assembly.recipe, assembly.model, assembly.data.tokenizer, metrics)
 
 
+def _weights(place: RunFolder, model: LanguageModel, trainer: pl.Trainer) -> dict[str, Tensor]:
+    """Those of the whole model; ranks of a mesh hold pieces, which its last checkpoint has together."""
+    if not on_mesh(trainer):
+        return model.state_dict()
+    held = load_checkpoint(steps(place.checkpoints)[-1][1], identify(place))["state_dict"]
+    return {name.removeprefix("model."): value for name, value in held.items() if name.startswith("model.")}
+
+
 def _greeting(place: RunFolder, assembly: Assembly, total: int, step: int) -> str:
-    data, parameters = assembly.data, sum(p.numel() for p in assembly.model.parameters())
+    data = assembly.data
     verb = f"continuing after step {step} of" if step else "training in"
-    size = f"{count(parameters)} parameters, {total} steps of {count(data.batch_tokens)} tokens"
+    size = f"{count(assembly.parameters)} parameters, {total} steps of {count(data.batch_tokens)} tokens"
     weights = assembly.recipe.tree["weights"]
     begun = f", from the weights of {weights}" if weights and not step else ""
     return f"{verb} {place.path}: {size}{begun}"

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.backbone import Backbone
 from bakeoff.interfaces.objective import Objective
 from bakeoff.interfaces.schedule import Schedule
 from bakeoff.model.carrying import Carried, odd_values
+from bakeoff.parallel.gradients import Gradients
+from bakeoff.parallel.layout import Layout, Learner, pieces
+from bakeoff.parallel.pieces import fill_from
 from bakeoff.train.failures import check_finite
 from bakeoff.train.lanes import LANES, gathered, restored
 from bakeoff.train.loop import LeanModule
+from bakeoff.train.optimizer_state import refuse_cut
 from bakeoff.train.optimizers import build_optimizer, set_rates
 from bakeoff.train.randomness import mix, seed_device
 from bakeoff.train.resume import set_counters
 from bakeoff.train.sums import StepSums, Totals
-from bakeoff.train.trainer import check_optimizer
+from bakeoff.train.trainer import batch_rank, batch_ranks, check_optimizer
 
 
 class Clock:
@@ -54,11 +60,14 @@ class TrainingModule(LeanModule):
     nominal : about how many targets an optimizer step has.
     seed : of dropout and other noise.
     clock : where the run stands.
+    drawn : seed of the first values, which are drawn where the model is laid out on a mesh.
+    begun : weights to begin from in their place, by name; read there.
     lanes : rows of the global batch whose states go on from step to step, and into checkpoints; None: no state does.
     wants_stop : whether this process was asked to stop; ranks agree on it once a step.
     """
 
     totals: Totals
+    learner: Learner
 
     def __init__(
         self,
@@ -71,11 +80,17 @@ class TrainingModule(LeanModule):
         nominal: int,
         seed: int,
         clock: Clock,
+        drawn: int = 0,
+        begun: Callable[[], Mapping[str, Tensor]] | None = None,
         lanes: int | None = None,
         wants_stop: Callable[[], bool] = lambda: False,
     ):
         super().__init__()
         self.model, self.objective = model, objective
+        self.__dict__["learner"] = Learner(model, objective)  # the same modules once more, so no child
+        self.drawn, self.begun = drawn, begun
+        self.own: dict[str, nn.Parameter] = {}  # what the optimizer has in another form than the model
+        self.gradients: Gradients | None = None
         self.make_optimizer, self.schedule, self.total = make_optimizer, schedule, total
         self.nominal = float(2 ** round(math.log2(nominal)))  # a power of two: dividing by it rounds nothing
         self.seed, self.clock, self.wants_stop = seed, clock, wants_stop
@@ -84,11 +99,31 @@ class TrainingModule(LeanModule):
         self.told: dict[str, Tensor] = {}  # what the layers tell of the latest step
         self.trained: list[nn.Parameter] = []
 
+    @property
+    def layout(self) -> Layout | None:
+        """How the model stands on a mesh; None where it is whole on each rank."""
+        return getattr(self.trainer.strategy, "layout", None)
+
+    def configure_model(self) -> None:
+        """Lay the model out on the mesh, where there is one, with its first values."""
+        if self.layout is None:
+            return
+        self.layout.lay_out(self.learner, self.trainer.strategy.root_device, self.drawn)
+        if self.begun is not None:
+            here = {name: piece for name, piece in pieces(self.learner).items() if name.startswith("model.")}
+            fill_from({f"model.{name}": tensor for name, tensor in self.begun().items()}, here)
+
     def configure_optimizers(self) -> Optimizer:
         """Two groups: see `parameter_groups`."""
-        both = nn.ModuleDict({"model": self.model, "objective": self.objective})
-        optimizer = build_optimizer(self.make_optimizer, both)
+        layout = self.layout
+        if layout is not None:
+            leaves = list(layout.leaves(self.learner))
+            self.own = {leaf.name: leaf.own for leaf in leaves}
+            self.gradients = Gradients(leaves, layout.mesh)
+        optimizer = build_optimizer(self.make_optimizer, self.learner, self.own)
         check_optimizer(self.trainer, optimizer)
+        if layout is not None:
+            refuse_cut(optimizer, (leaf.name for leaf in leaves if leaf.different - {"expert"}))
         return optimizer
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -113,15 +148,22 @@ class TrainingModule(LeanModule):
 
     def on_fit_start(self) -> None:
         """Learn how many ranks there are."""
-        ranks = self.trainer.world_size
-        self.trained = [p for p in self.parameters() if p.requires_grad]
-        self.rank = self.trainer.global_rank
-        self.sums = StepSums(nominal=self.nominal, ranks=ranks, add_up=all_add if ranks > 1 else None)
+        ranks, alike = self.trainer.world_size, 1
+        if self.gradients is None:
+            self.trained = [p for p in self.parameters() if p.requires_grad]
+        else:
+            self.trained = [leaf.own for leaf in self.gradients.leaves]
+            alike = ranks // batch_ranks(self.trainer)
+        self.batch_ranks, self.batch_rank = batch_ranks(self.trainer), batch_rank(self.trainer)
+        add_up = partial(all_add, alike=alike) if ranks > 1 else None
+        together = self.gradients is not None
+        self.sums = StepSums(nominal=self.nominal, ranks=ranks, add_up=add_up, together=together)
 
     def training_step(self, batch: Mapping[str, Tensor | None], batch_idx: int) -> Tensor:
         """The scaled sum of a micro-batch."""
         clock = self.clock
-        seed_device(mix(self.seed, clock.step, clock.micro, self.rank), self.device)
+        number = clock.micro * self.batch_ranks + self.batch_rank  # of the micro-batch among all of the step
+        seed_device(mix(self.seed, clock.step, number), self.device)
         clock.micro, clock.doing = clock.micro + 1, "forward"
         terms, statistics = self._run(batch, clock.micro - 1)
         if self.sums.add_up is not None:  # ranks agree on whether to stop in the same exchange that adds up the loss
@@ -132,7 +174,7 @@ class TrainingModule(LeanModule):
     def _run(self, batch: Mapping[str, Tensor | None], number: int) -> tuple[Any, Any]:
         """The objective on micro-batch `number` of the step, from the states of its lanes where they have any."""
         if self.carried is None:
-            return self.objective(self.model, batch)
+            return self.learner(batch)
         terms, statistics = self.carried.run(self.objective, batch, number)
         return terms, {**statistics, "odd": odd_values(self.carried.after[number])}
 
@@ -140,13 +182,19 @@ class TrainingModule(LeanModule):
         """Differentiate; at the last micro-batch of a step, bring gradients to their final scale."""
         self.clock.doing = "backward"
         if self.sums.apart:
+            self._refuse_apart()
             scaler = getattr(self.trainer.precision_plugin, "scaler", None)
             self.sums.keep_apart(self.trained, 1.0 if scaler is None else scaler.get_scale())
         loss.backward()
         if self.trainer.fit_loop._should_accumulate():
             self.clock.doing = "reading"
         else:
-            self.totals = self.sums.finish(self.trained)
+            if self.gradients is None:
+                self.totals = self.sums.finish(self.trained)
+            else:
+                self.gradients.adopt()
+                self.totals = self.sums.finish(self.trained)
+                self.gradients.add_up()
             self.clock.doing = "updating"
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
@@ -155,6 +203,8 @@ class TrainingModule(LeanModule):
 
     def drop_gradients(self) -> None:
         """No parameter has a gradient."""
+        if self.gradients is not None:
+            self.gradients.drop()
         for parameter in self.trained:
             parameter.grad = None
 
@@ -165,18 +215,34 @@ class TrainingModule(LeanModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         """Refuse what is not finite, then clip; the norm is computed once for both."""
-        gradients = [p.grad for p in self.trained if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
+        if self.gradients is None:
+            norm = torch.nn.utils.get_total_norm([p.grad for p in self.trained if p.grad is not None])
+        else:
+            norm = self.gradients.norm()
         self.last = last = self._read(norm)
         scaled = getattr(self.trainer.precision_plugin, "scaler", None) is not None  # skips steps that overflow itself
         norm_seen = 0.0 if scaled else last.norm
-        check_finite(self.clock.step + 1, last.means, norm_seen, self.named_parameters(), last.odd)
+        check_finite(self.clock.step + 1, last.means, norm_seen, self._not_finite, last.odd)
         if not gradient_clip_val:
             return
         if gradient_clip_algorithm == "value":
             torch.nn.utils.clip_grad_value_(self.trained, gradient_clip_val)
         elif last.norm > gradient_clip_val:
             torch.nn.utils.clip_grads_with_norm_(self.trained, gradient_clip_val, norm)
+
+    def _not_finite(self) -> list[str]:
+        """Names of the parameters whose gradients are not finite, the same on all ranks."""
+        if self.gradients is not None:
+            return self.gradients.not_finite()
+        return [n for n, p in self.named_parameters() if p.grad is not None and not bool(p.grad.isfinite().all())]
+
+    def _refuse_apart(self) -> None:
+        layout = self.layout
+        if layout is not None and layout.mesh.size("shard") > 1:
+            raise CapabilityError(
+                f"the loss terms {', '.join(self.sums.apart)} have weights of their own, and are differentiated apart, "
+                "which shards of parameters do not allow: give trainer.strategy no ranks along shard"
+            )
 
     def _read(self, norm: Tensor) -> LastStep:
         plain, (plain_norm,) = self.totals.numbers(norm)
@@ -212,7 +278,7 @@ class TrainingModule(LeanModule):
         self.clock.micro, self.clock.doing = 0, "reading"
 
 
-def all_add(vector: Tensor) -> Tensor:
-    """The sum of a tensor over all ranks, in place."""
+def all_add(vector: Tensor, alike: int = 1) -> Tensor:
+    """The sum of a tensor over all ranks, in place, of which `alike` have the same rows each."""
     torch.distributed.all_reduce(vector)
-    return vector
+    return vector if alike == 1 else vector.div_(alike)

@@ -7,6 +7,7 @@ tensor stands in one plain mapping: `groups`, as the optimizer's own, with names
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -19,14 +20,19 @@ from bakeoff.train.optimizers import parameter_groups
 
 #: Before the names of an optimizer's tensors.
 PREFIX = "optimizer."
+Own = Mapping[str, Tensor]
+NOTHING: Own = MappingProxyType({})
 #: Optimizers that change each element by its own gradients and state alone. Another class says so of itself by an
 #: attribute `elementwise` that is true.
 ELEMENTWISE = (Adadelta, Adagrad, Adam, Adamax, AdamW, ASGD, NAdam, RAdam, RMSprop, Rprop, SGD)
 
 
-def by_name(optimizer: Optimizer, module: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors by name, and the rest, in the order of `parameter_groups` whatever groups the optimizer has."""
-    names = _names(module)
+def by_name(optimizer: Optimizer, module: nn.Module, own: Own = NOTHING) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors by name, and the rest, in the order of `parameter_groups` whatever groups the optimizer has.
+
+    `own`: of parameters that the optimizer has in another form than the module, that one, by name.
+    """
+    names = _names(module, own)
     own = {names[parameter]: group for group in optimizer.param_groups for parameter in group["params"]}
     groups = [{**own[listed[0]], "params": listed} for listed in _order(module)]
     state = {names[parameter]: values for parameter, values in optimizer.state.items()}
@@ -55,9 +61,15 @@ def by_index(tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> dict[st
     return {"state": state, "param_groups": groups}
 
 
-def restore(optimizer: Optimizer, module: nn.Module, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
+def restore(
+    optimizer: Optimizer,
+    module: nn.Module,
+    tensors: Mapping[str, Tensor],
+    plain: Mapping[str, Any],
+    own: Own = NOTHING,
+) -> None:
     """Give an optimizer these tensors as its state, as they are, and the rest, however it groups its parameters."""
-    names = _names(module)
+    names = _names(module, own)
     saved = {name: group for group in plain["groups"] for name in group["params"]}
     for group in optimizer.param_groups:
         group |= {key: value for key, value in saved[names[group["params"][0]]].items() if key != "params"}
@@ -68,12 +80,16 @@ def restore(optimizer: Optimizer, module: nn.Module, tensors: Mapping[str, Tenso
 
 
 def empty_state(
-    held: Mapping[str, Held], optimizer: Optimizer, module: nn.Module, pieces: Mapping[str, Piece]
+    held: Mapping[str, Held],
+    optimizer: Optimizer,
+    module: nn.Module,
+    pieces: Mapping[str, Piece],
+    own: Own = NOTHING,
 ) -> dict[str, Tensor]:
     """Tensors to take over the state that a checkpoint holds: of the parameter's kind and place where they have its
     whole shape, which `pieces` say by its name."""
     groups = {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
-    parameters = {name: parameter for parameter, name in _names(module).items()}
+    parameters = {name: parameter for parameter, name in _names(module, own).items()}
     made: dict[str, Tensor] = {}
     for name, one in held.items():
         if not name.startswith(PREFIX):
@@ -118,8 +134,8 @@ def _order(module: nn.Module) -> list[list[str]]:
     return [[names[parameter] for parameter in group["params"]] for group in parameter_groups(module)]
 
 
-def _names(module: nn.Module) -> dict[Tensor, str]:
-    return {parameter: name for name, parameter in module.named_parameters()}
+def _names(module: nn.Module, own: Own = NOTHING) -> dict[Tensor, str]:
+    return {own.get(name, parameter): name for name, parameter in module.named_parameters()}
 
 
 def _parted(

@@ -55,10 +55,11 @@ class StepSums:
     nominal : about how many targets a step has; sums are divided by it early, so that half precision does not overflow.
     ranks : over how many ranks the wrapped module averages gradients.
     add_up : adds a vector up over ranks, in place of which None stands for a single rank.
+    together : gradients are added up by whoever calls, all at once after `finish`, and not averaged before.
     """
 
-    def __init__(self, *, nominal: float, ranks: int = 1, add_up: AddUp = None):
-        self.nominal, self.ranks, self.add_up = nominal, ranks, add_up
+    def __init__(self, *, nominal: float, ranks: int = 1, add_up: AddUp = None, together: bool = False):
+        self.nominal, self.ranks, self.add_up, self.together = nominal, ranks, add_up, together
         self.layout: list[tuple[str, torch.Size]] = []
         self.vector: Tensor | None = None
         self.apart: dict[str, Tensor] = {}
@@ -110,7 +111,7 @@ class StepSums:
         leading = next(name for name in totals.places if name.startswith("weight."))
         gradients = [p.grad for p in parameters if p.grad is not None]
         if gradients:
-            torch._foreach_mul_(gradients, self._scale(totals, leading, self.ranks))
+            torch._foreach_mul_(gradients, self._scale(totals, leading, 1 if self.together else self.ranks))
         for name, held in self.gradients.items():
             self._add_apart(parameters, held, self._scale(totals, f"weight.{name}", 1))
         self.vector, self.gradients = None, {}
@@ -126,7 +127,7 @@ class StepSums:
 
     def _add_apart(self, parameters: Items[nn.Parameter], held: Items[Tensor | None], scale: Any) -> None:
         for parameter, gradient in zip(parameters, held, strict=True):
-            if self.add_up is not None:
+            if self.add_up is not None and not self.together:
                 gradient = self.add_up(torch.zeros_like(parameter) if gradient is None else gradient)
             if gradient is not None:
                 scaled = (gradient * scale).to(gradient.dtype)

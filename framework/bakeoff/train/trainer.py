@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from bakeoff.errors import CapabilityError, UserError
+from bakeoff.interfaces.strategy import Strategy
 from bakeoff.train.checkpoint import WholeFiles
 from bakeoff.train.loop import NoProfiler, lean
+from bakeoff.train.mesh_strategy import MeshStrategy
+
+if TYPE_CHECKING:
+    from bakeoff.train.assembly import Assembly
+from bakeoff.train.precision import own_precision
 
 #: Always so: validation, checkpoints, progress and the order of samples are bakeoff's.
 OURS: dict[str, Any] = {
@@ -42,7 +49,14 @@ def build_trainer(arguments: dict[str, Any], *, root: Any, identity: str) -> pl.
     _refuse_ours(given)
     _refuse_checkpoint_callbacks(_list(given.get("callbacks")))
     given["plugins"] = [*_list(given.get("plugins")), WholeFiles(identity=identity)]
+    precision = own_precision(given.get("precision"))
+    if precision is not None:
+        del given["precision"]
+        given["plugins"].append(precision)
     given.setdefault("profiler", NoProfiler())
+    if isinstance(given.get("strategy"), Strategy):
+        given["devices"] = devices = _devices(given)
+        given["strategy"] = given["strategy"].lightning(devices=devices, nodes=given.get("num_nodes", 1))
     try:
         trainer = pl.Trainer(**{**DEFAULTS, **given, **OURS}, default_root_dir=root)
     except (MisconfigurationException, ValueError, TypeError) as error:
@@ -50,6 +64,35 @@ def build_trainer(arguments: dict[str, Any], *, root: Any, identity: str) -> pl.
     _refuse_half_on_cpu(trainer, given.get("precision"))
     lean(trainer)
     return trainer
+
+
+def on_mesh(trainer: pl.Trainer) -> bool:
+    """Whether ranks hold pieces of the model."""
+    return isinstance(trainer.strategy, MeshStrategy)
+
+
+def refuse_layout(trainer: pl.Trainer, assembly: Assembly) -> None:
+    """Raise `UserError` for what the run's mesh cannot do with its recipe."""
+    strategy = trainer.strategy
+    if not isinstance(strategy, MeshStrategy):
+        return
+    if assembly.recipe.stateful:
+        raise CapabilityError(
+            "trainer.stateful carries states from step to step, which a mesh does not: use strategy ddp"
+        )
+    strategy.check(assembly.model)
+
+
+def batch_ranks(trainer: pl.Trainer) -> int:
+    """How many of the processes read rows of their own."""
+    sizes = getattr(trainer.strategy, "sizes", None)
+    return ranks_of(trainer) if sizes is None else int(sizes.batch)
+
+
+def batch_rank(trainer: pl.Trainer) -> int:
+    """Which of these rows this process reads, once the ranks have met."""
+    layout = getattr(trainer.strategy, "layout", None)
+    return trainer.global_rank if layout is None else int(layout.mesh.batch_rank)
 
 
 def ranks_of(trainer: pl.Trainer) -> int:
@@ -65,6 +108,17 @@ def check_optimizer(trainer: pl.Trainer, optimizer: Any) -> None:
             "a fused optimizer cannot be clipped under trainer.precision 16-mixed: set optimizer.fused=false, "
             "or use trainer.precision=bf16-mixed"
         )
+
+
+def _devices(given: dict[str, Any]) -> int:
+    """Processes on a machine."""
+    devices = given.get("devices", "auto")
+    if isinstance(devices, (list, tuple)):
+        return len(devices)
+    if str(devices) in ("auto", "-1"):
+        on_cpu = given.get("accelerator", "auto") == "cpu" or not torch.accelerator.is_available()
+        return 1 if on_cpu else torch.accelerator.device_count()
+    return int(devices)
 
 
 def _refuse_ours(given: dict[str, Any]) -> None:

@@ -41,19 +41,20 @@ class Validation:
         loader = data.validation(
             tokens_wanted=module.objective.tokens_wanted(data.length),
             tokens=self.tokens,
-            ranks=trainer.world_size,
-            rank=trainer.global_rank,
+            ranks=module.batch_ranks,
+            rank=module.batch_rank,
             stateful=self.stateful,
         )
+        alike = trainer.world_size // module.batch_ranks
         loader.num_workers = 0  # to read takes less time than to start processes that read
         with trainer.precision_plugin.val_step_context():
             return evaluate_bits(
                 module.model,
-                module.objective,
+                module.learner,
                 _watched(loader, watch),
                 self.table,
                 module.device,
-                add_up=None if trainer.world_size == 1 else lambda sums: all_add(sums.to(module.device)).cpu(),
+                add_up=None if trainer.world_size == 1 else lambda sums: all_add(sums.to(module.device), alike).cpu(),
             )
 
 

@@ -108,7 +108,8 @@ def begin(assembly: Assembly) -> Source | None:
             + f"\nwrite model as {source.place.recipe} has it, or make a run that fits with a converter of runs: "
             f"bakeoff convert {source.place.path} --recipe RECIPE --folder FOLDER"
         )
-    model.load_state_dict(weights)
+    if not model.backbone.embedding.is_meta:  # else it is filled where it is laid out
+        model.load_state_dict(weights)
     return source
 
 
