@@ -15,6 +15,7 @@ from bakeoff.model.cost import Plan, plan
 from bakeoff.model.memory import Memory, planned_memory
 from bakeoff.recipe import Recipe
 from bakeoff.recipe.demands import outlined
+from bakeoff.train.master_weights import with_masters
 
 
 @dataclass(frozen=True)
@@ -95,12 +96,14 @@ def _memory(
     if precision not in PRECISIONS:
         notes.append(f"training memory is not planned for trainer.precision {precision}")
         return None
+    if recipe.fp8:
+        notes.append("training memory is that of products in bfloat16: what trainer.fp8 keeps in float8 is not planned")
     own, mixed = PRECISIONS[precision]
     asked = partial(
         planned_memory,
         partial(recipe.build, "model", vocab_size=vocabulary, max_length=data.length),
         recipe.build("objective"),
-        recipe.build("optimizer"),
+        with_masters(recipe.build("optimizer")),
         rows=rows,
         length=data.length,
         accumulate=accumulation > 1,

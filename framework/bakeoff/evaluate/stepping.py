@@ -12,7 +12,9 @@ from bakeoff.evaluate.measured import Measured
 from bakeoff.evaluate.precision import PRECISIONS, autocast, precision_of
 from bakeoff.interfaces.objective import Terms
 from bakeoff.model.carrying import Carried
-from bakeoff.model.recompute import recompute_blocks
+from bakeoff.model.casting import cast
+from bakeoff.train.blocks import prepare_blocks
+from bakeoff.train.master_weights import with_masters
 
 
 class TrainingSteps:
@@ -24,12 +26,9 @@ class TrainingSteps:
     def __init__(self, measured: Measured):
         self.measured = measured
         own = PRECISIONS.get(precision_of(measured.recipe), (torch.float32, None))[0]
-        self.model = copy.deepcopy(measured.model).to(own).train()
+        self.model = cast(copy.deepcopy(measured.model), own).train()
         self.beside = sum(tensor.nbytes for tensor in [*measured.model.parameters(), *measured.model.buffers()])
-        recompute_blocks(self.model.backbone, measured.recipe.recompute)
-        if measured.recipe.tree["compile"]:
-            for block in self.model.backbone.layers:
-                block.compile()
+        prepare_blocks(self.model.backbone, measured.recipe)
         self.optimizer = self._optimizer()
         self.accumulation = measured.data.accumulation()
         self.tokens = measured.batch * measured.length * self.accumulation
@@ -57,7 +56,7 @@ class TrainingSteps:
     def _optimizer(self) -> torch.optim.Optimizer:
         """The recipe's, its state there from the beginning, as in the middle of a run."""
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        optimizer = self.measured.recipe.build("optimizer")(trained)
+        optimizer = with_masters(self.measured.recipe.build("optimizer"))(trained)
         for parameter in trained:
             parameter.grad = torch.zeros_like(parameter)
         optimizer.step()

@@ -21,6 +21,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from bakeoff.interfaces.objective import Objective
 from bakeoff.interfaces.state import nbytes, tensors
 from bakeoff.model.carrying import Carried, begin
+from bakeoff.model.casting import cast
 from bakeoff.model.language_model import LanguageModel
 from bakeoff.model.recompute import recompute_blocks
 
@@ -99,7 +100,7 @@ def planned_memory(
     the like): such a step cannot be planned.
     """
     with FakeTensorMode():
-        model = _of_type(build, dtype)
+        model = build() if dtype is None else cast(build(), dtype)
         recompute_blocks(model.backbone, recompute)
         shape = (rows, objective.tokens_wanted(length))
         batch = {"tokens": torch.zeros(shape, dtype=torch.long)}
@@ -109,15 +110,6 @@ def planned_memory(
         return step_memory(
             model, objective, make_optimizer, batch, accumulate=accumulate, carried=carried, context=context
         )
-
-
-def _of_type(build: Callable[[], LanguageModel], dtype: torch.dtype | None) -> LanguageModel:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype or before)
-    try:
-        return build()
-    finally:
-        torch.set_default_dtype(before)
 
 
 def step_memory(
@@ -142,6 +134,7 @@ def step_memory(
         lanes.states[0] = begin(model, len(batch["tokens"]))  # type: ignore[arg-type]
     with Live() as live:
         live.note([*model.parameters(), *model.buffers(), *batch.values(), *tensors(lanes.states)])
+        live.note(list(optimizer.state.values()))
         for parameter in trained:
             parameter.grad = torch.zeros_like(parameter)
         optimizer.step()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import CapabilityError, RecipeError, UserError
 from bakeoff.recipe.building import factory
+from bakeoff.recipe.precision import precision_faults
 from bakeoff.registry import find, name_of, names
 
 if TYPE_CHECKING:
@@ -144,21 +145,6 @@ def _told(lines: list[str]) -> str:
 
 def _trainer(recipe: Recipe) -> None:
     """Pairs of settings that Lightning would take without a word and not do."""
-    import torch
-
-    trainer = recipe.tree["trainer"]
-    half = str(trainer.get("precision")) in ("16", "16-mixed")
-    accelerator = trainer.get("accelerator", "auto")
-    found = []
-    if half and (accelerator == "cpu" or (accelerator == "auto" and not torch.cuda.is_available())):
-        found.append(
-            "trainer.precision: 16-mixed on a CPU would silently run as bf16-mixed, without loss scaling; "
-            "set trainer.precision: bf16-mixed"
-        )
-    if half and recipe.tree["optimizer"].get("fused") and trainer.get("gradient_clip_val"):
-        found.append(
-            "optimizer.fused: a fused optimizer unscales 16-mixed gradients by itself, so trainer.gradient_clip_val "
-            "would clip scaled ones; set optimizer.fused: false, or trainer.precision: bf16-mixed"
-        )
+    found = list(precision_faults(recipe.tree["trainer"], recipe.tree["optimizer"]))
     if found:
         raise RecipeError(_told(found))

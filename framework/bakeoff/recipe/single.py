@@ -59,6 +59,11 @@ class Recipe:
         return self.tree["trainer"].get("recompute") or "none"
 
     @property
+    def fp8(self) -> bool:
+        """Whether the blocks' linear layers multiply in float8 (`trainer.fp8`)."""
+        return bool(self.tree["trainer"].get("fp8"))
+
+    @property
     def full(self) -> dict[str, Any]:
         """The same with the default of every argument of every part."""
         return self._check(fill=True)[0]

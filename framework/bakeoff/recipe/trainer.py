@@ -39,6 +39,7 @@ DECIDED_ELSEWHERE = {
 OWN = {
     "stateful": Parameter("stateful", bool, False),
     "recompute": Parameter("recompute", typing.Literal["none", "selective", "full"], "none"),
+    "fp8": Parameter("fp8", bool, False),
 }
 
 

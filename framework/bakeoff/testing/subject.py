@@ -17,11 +17,12 @@ from torch.overrides import TorchFunctionMode
 from bakeoff.errors import MissingExtra
 from bakeoff.interfaces.component import Capabilities
 from bakeoff.interfaces.context import LayerContext
-from bakeoff.interfaces.part import Part, StatefulPart
+from bakeoff.interfaces.part import StatefulPart
 from bakeoff.interfaces.past import Past
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.interfaces.state import carried
+from bakeoff.model.casting import cast
 from bakeoff.parts.needs import gather
 from bakeoff.testing.batch import Batch, Held, Place, Run, first_place, moved, pulled, scale
 from bakeoff.testing.law import Raised
@@ -100,12 +101,7 @@ class Subject:
         path = next(path for path, module in self.root.named_modules() if module is self.module)
         other.module = other.root.get_submodule(path)  # type: ignore[assignment]
         other.needs = gather(other.root)
-        for owner in other.root.modules():
-            kept = owner.keep_float32 if isinstance(owner, Part) else ()
-            held = {**dict(owner.named_parameters(recurse=False)), **dict(owner.named_buffers(recurse=False))}
-            for name, tensor in held.items():
-                if tensor.is_floating_point():
-                    tensor.data = tensor.data.to(torch.float32 if name in kept else dtype)
+        cast(other.root, dtype)
         return other
 
     def parameters(self) -> dict[str, nn.Parameter]:
