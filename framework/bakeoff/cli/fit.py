@@ -37,6 +37,7 @@ class Fit(Command):
             source, overrides, _ = _what(arguments)
             recipe(source, overrides).print()
             return 0
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else a lost connection is a page of stack frames
         from bakeoff.train.failures import Interrupted
         from bakeoff.train.job import launched_job
         from bakeoff.train.launch import COMMAND

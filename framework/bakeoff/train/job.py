@@ -50,7 +50,6 @@ class Job:
         """Come to the store that all ranks share, and begin to watch; does nothing the second time."""
         if self.heart is None:
             self._store = self._store or self.member.meet(PATIENCE)
-            self.clock, self.compiles = Clock(), False
             store = PrefixStore(str(self.runs), self._store)
             self.heart = Heartbeat(self.member, store, self._where, parent=os.getppid() if self.launched else None)
             self.heart.start()
@@ -99,6 +98,7 @@ class Job:
             self.heart.stop()
             self.heart = None
             self.runs += 1
+            self.clock, self.compiles = Clock(), False
 
     def _failed(self, error: BaseException) -> None:
         if self.heart is None or getattr(error, "told", False):
