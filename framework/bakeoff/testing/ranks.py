@@ -28,6 +28,8 @@ from types import ModuleType
 from typing import IO, Any
 
 SECONDS = 120.0
+#: Until all ranks are there: on a machine with much else to do, importing torch alone can take longer than a call.
+START_SECONDS = 600.0
 
 
 class RanksFailed(AssertionError):
@@ -53,13 +55,13 @@ class Ranks:
 
     def run(self, cases: Path, name: str, **arguments: Any) -> None:
         """Call the function `name` of the file `cases` on all ranks; its arguments go as JSON."""
-        if not self.processes:
-            self._begin()
-        line = json.dumps([str(cases), name, arguments]).encode() + b"\n"
-        for process in self.processes:
-            with contextlib.suppress(BrokenPipeError):  # it has ended, which its silence says below
-                _pipe(process.stdin).write(line)
-        failed = self._failures()
+        failed = {} if self.processes else self._begin()
+        if not failed:
+            line = json.dumps([str(cases), name, arguments]).encode() + b"\n"
+            for process in self.processes:
+                with contextlib.suppress(BrokenPipeError):  # it has ended, which its silence says below
+                    _pipe(process.stdin).write(line)
+            failed = self._failures(self.seconds)
         if failed:
             shown = "\n".join(f"rank {rank} of {self.n}: {reason}" for rank, reason in failed.items())
             logs = "".join(f"--- log of rank {rank}\n{_end_of(log)}\n" for rank, log in enumerate(self.logs))
@@ -73,7 +75,8 @@ class Ranks:
             process.communicate()
         self.processes = []
 
-    def _begin(self) -> None:
+    def _begin(self) -> dict[int, str]:
+        """Why ranks did not start, by rank."""
         store = self.folder / "store"
         store.unlink(missing_ok=True)
         words = [sys.executable, "-m", "bakeoff.testing.ranks", str(self.n), str(store), str(self.seconds)]
@@ -90,12 +93,13 @@ class Ranks:
                     stderr=errors,
                 )
                 self.processes.append(process)
+        return self._failures(START_SECONDS)
 
-    def _failures(self) -> dict[int, str]:
-        """Why a call failed, by the rank it failed on, once every rank has answered or time is up."""
+    def _failures(self, seconds: float) -> dict[int, str]:
+        """Why a call failed, by the rank it failed on, once every rank has answered or `seconds` are over."""
         waiting = {_pipe(process.stdout): rank for rank, process in enumerate(self.processes)}
         told: dict[int, str] = {}
-        deadline = time.monotonic() + self.seconds
+        deadline = time.monotonic() + seconds
         while waiting and time.monotonic() < deadline:
             ready, _, _ = select.select(list(waiting), [], [], 1.0)
             for pipe in ready:
@@ -110,7 +114,7 @@ class Ranks:
             self.close()
         elif "ended" in failed.values():
             self.close()
-        return failed or dict.fromkeys(waiting.values(), f"no answer after {self.seconds:g} s")
+        return failed or dict.fromkeys(waiting.values(), f"no answer after {seconds:g} s")
 
 
 @cache
@@ -154,6 +158,7 @@ def _serve(n: int, store: str, seconds: float, rank: int) -> None:
     distributed.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=n, timeout=timedelta(seconds=seconds)
     )
+    print(json.dumps(""), file=answers, flush=True)
     for line in sys.stdin:
         cases, name, arguments = json.loads(line)
         torch.manual_seed(0)
