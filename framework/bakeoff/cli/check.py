@@ -95,7 +95,8 @@ def memory(recipe: Recipe) -> str:
         return "; ".join(planned.notes)
     parts = ["parameters", "gradients", "optimizer", "activations", *(["states"] if planned.memory.states else [])]
     shares = ", ".join(f"{part} {size(getattr(planned.memory, part))}" for part in parts)
-    return f"{size(planned.memory.peak)} in training, {planned.rows} rows at a time ({shares})"
+    anew = "" if planned.recompute == "none" else f", recompute {planned.recompute}"
+    return f"{size(planned.memory.peak)} in training, {planned.rows} rows at a time{anew} ({shares})"
 
 
 def _beside(work: list[Callable[[], str]]) -> Iterator[str]:

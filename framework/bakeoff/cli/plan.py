@@ -117,6 +117,9 @@ def training_rows(planned: RecipePlan) -> Iterator[Row]:
         active = f"{model.parameters.active_without_embeddings:,} without embeddings; what one token uses"
         yield "active parameters", f"{model.parameters.active:,}", active
     yield "training, a token", f"{count(model.training_flops)} FLOP", "three times the forward"
+    if planned.recompute != "none":
+        told = f"recompute: {planned.recompute}; at most, and not counted in utilisation"
+        yield "  and anew in backward", f"{count(planned.recomputed)} FLOP", told
     yield "6 N (1 + s / 6 d)", f"{count(model.formula_flops)} FLOP", "rule of thumb, N active without embeddings"
     if planned.total_flops is not None:
         step = f"{planned.steps:,} steps of {planned.step_tokens:,} tokens"
@@ -127,7 +130,8 @@ def training_rows(planned: RecipePlan) -> Iterator[Row]:
         yield "  parameters", size(memory.parameters), ""
         yield "  gradients", size(memory.gradients), ""
         yield "  optimizer", size(memory.optimizer), ""
-        yield "  activations", size(memory.activations), "and temporaries, at the peak"
+        kept = "" if planned.recompute == "none" else f"; recompute: {planned.recompute}"
+        yield "  activations", size(memory.activations), f"and temporaries, at the peak{kept}"
         if memory.states:
             yield "  states", size(memory.states), "of all lanes of a device, before and after a step"
     else:

@@ -13,6 +13,7 @@ from bakeoff.evaluate.precision import PRECISIONS, precision_of
 from bakeoff.interfaces.part import Part
 from bakeoff.model.cost import Plan, plan
 from bakeoff.model.memory import Memory, planned_memory
+from bakeoff.model.recompute import recomputed_flops
 from bakeoff.recipe import Recipe
 from bakeoff.recipe.demands import outlined
 from bakeoff.train.master_weights import with_masters
@@ -27,6 +28,7 @@ class RecipePlan:
     model : per token and per row. vocabulary : ids.
     rows, accumulation, ranks : of a micro-batch, micro-batches a step, and devices.
     memory : of a training step on one device, or None where a part looks at values. steps : the budget, or None.
+    recompute : what is computed anew in backward, and `recomputed`, the operations that this adds a token, or None.
     notes : what could not be told, and why.
     """
 
@@ -38,6 +40,8 @@ class RecipePlan:
     step_tokens: int
     steps: int | None
     memory: Memory | None
+    recompute: str
+    recomputed: float | None
     notes: tuple[str, ...]
 
     @property
@@ -55,7 +59,8 @@ def plan_recipe(recipe: Recipe, length: int | None = None) -> RecipePlan:
     recipe.check()
     data: Data = recipe.build("data")
     vocabulary = vocabulary_size(recipe, data)
-    costs = plan(outlined(recipe, vocabulary, max_length=data.length), length or data.length)
+    model = outlined(recipe, vocabulary, max_length=data.length)
+    costs = plan(model, length or data.length)
     trainer = recipe.tree["trainer"]
     ranks = _ranks(trainer)
     notes = list(costs.notes)
@@ -70,6 +75,8 @@ def plan_recipe(recipe: Recipe, length: int | None = None) -> RecipePlan:
         step_tokens=data.batch_tokens,
         steps=steps if steps and steps > 0 else None,
         memory=memory,
+        recompute=recipe.recompute,
+        recomputed=None if costs.whole.flops is None else recomputed_flops(model, costs.length, recipe.recompute),
         notes=tuple(notes),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import cache, partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,14 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
+from bakeoff.interfaces.attention_op import AttentionOp
 from bakeoff.interfaces.backbone import Backbone
+from bakeoff.interfaces.block import Block
+from bakeoff.interfaces.mixer import SequenceMixer
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
+from bakeoff.model.language_model import LanguageModel
+from bakeoff.parts.linear import linear_flops
 
 #: `trainer.recompute`: nothing; all but products, attention and scans; all.
 MODES = ("none", "selective", "full")
@@ -57,6 +62,33 @@ def recompute(part: nn.Module, mode: str) -> None:
     part.__dict__.pop("forward", None)
     if mode != "none":
         part.forward = partial(_anew, part, mode)
+
+
+def recomputed_flops(model: LanguageModel, length: int, mode: str) -> float:
+    """Operations that backward does anew, a token of a row of `length`; what MFU is by does not count them.
+
+    By what the parts declare: of "full", all of the blocks; of "selective", the blocks without their linear layers and
+    with attention as one fused operator. Backward stops at the last thing that it needs, so this is the most.
+
+    Raises `CapabilityError` where a part declares no cost.
+    """
+    if mode == "none":
+        return 0.0
+    blocks = cast(list[Block], list(model.backbone.layers))
+    work = sum(block.flops(length, length) for block in blocks)
+    return (work - (sum(_kept_flops(block, length) for block in blocks) if mode == "selective" else 0)) / length
+
+
+def _kept_flops(block: Block, length: int) -> int:
+    """Of products with weights, and of all of attention."""
+    attending = [m for m in block.modules() if isinstance(m, SequenceMixer) and _attends(m)]
+    inside = {layer for mixer in attending for layer in mixer.modules()}
+    layers = [layer for layer in block.modules() if isinstance(layer, nn.Linear) and layer not in inside]
+    return sum(linear_flops(layer, length) for layer in layers) + sum(m.flops(length, length) for m in attending)
+
+
+def _attends(mixer: nn.Module) -> bool:
+    return any(isinstance(part, AttentionOp) for part in mixer.children())
 
 
 def keeps(op: OpOverload, args: Any = ()) -> bool:
