@@ -14,7 +14,7 @@ from bakeoff.registry import find, names
 
 #: Order in `--help`; commands of plugins follow.
 ORDER = (
-    "fit", "compare", "report", "check", "plan", "generate", "evaluate", "convert", "list", "show", "new", "cite",
+    "fit", "launch", "compare", "report", "check", "plan", "generate", "evaluate", "convert", "list", "show", "new", "cite",
     "doctor",
 )  # fmt: skip
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.fabric.plugins.environments import SLURMEnvironment
 from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch.profilers import Profiler
 from torch import nn
@@ -67,8 +68,12 @@ def lean(trainer: pl.Trainer) -> None:
     """Leave out what Lightning does at every micro-batch and nobody needs.
 
     The exchange by which ranks learn of a SIGTERM: they agree once a step. The inspection of `training_step` for the
-    names of its arguments.
+    names of its arguments. Checkpoints of its own when SLURM's time is up: a run writes its own, and the batch script
+    queues the job again.
     """
+    environment = getattr(trainer.strategy, "cluster_environment", None)
+    if isinstance(environment, SLURMEnvironment):
+        environment.auto_requeue = False
     loop = trainer.fit_loop.epoch_loop
     loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
     loop._build_kwargs = _arguments  # type: ignore[method-assign]
