@@ -33,8 +33,8 @@ def by_name(optimizer: Optimizer, module: nn.Module, own: Own = NOTHING) -> tupl
     `own`: of parameters that the optimizer has in another form than the module, that one, by name.
     """
     names = _names(module, own)
-    own = {names[parameter]: group for group in optimizer.param_groups for parameter in group["params"]}
-    groups = [{**own[listed[0]], "params": listed} for listed in _order(module)]
+    grouped = {names[parameter]: group for group in optimizer.param_groups for parameter in group["params"]}
+    groups = [{**grouped[listed[0]], "params": listed} for listed in _order(module)]
     state = {names[parameter]: values for parameter, values in optimizer.state.items()}
     return _parted(groups, state)
 
