@@ -132,6 +132,10 @@ def _trainer(checker: Checker, value: Any, path: str) -> Any:
         known = [entry.name for entry in names("strategy")]
         if strategy in known:
             kept["strategy"] = strategy = {"use": strategy}
+        if isinstance(strategy, Mapping) and "pipeline" in strategy:
+            told = "there is no pipeline parallelism: give its ranks to shard (parameters sharded) or tensor (parts split)"
+            checker.slip(join(path, "strategy.pipeline"), told)
+            kept["strategy"] = strategy = {key: item for key, item in strategy.items() if key != "pipeline"}
         if isinstance(strategy, Mapping) and "." not in str(strategy.get("use")):
             laid_out = checker.node(strategy, Wanted(interface_of("strategy")), join(path, "strategy"))
             rest = {key: item for key, item in kept.items() if key != "strategy"}
