@@ -12,7 +12,7 @@ from bakeoff.interfaces import LayerContext, Result
 from bakeoff.interfaces.mixer import SequenceMixer
 from bakeoff.model import LanguageModel
 from bakeoff.model.memory import Live, Memory, planned_memory, step_memory
-from bakeoff.model.recompute import MODES, recompute, recompute_blocks
+from bakeoff.model.recompute import MODES, recompute, recompute_blocks, recomputed_flops
 from bakeoff.parts.blocks.pre_norm import PreNorm
 from bakeoff.parts.causal import Causal
 from bakeoff.parts.decoder import Decoder
@@ -199,3 +199,21 @@ def test_what_full_keeps_by_hand():
             held[depth] = live.now - before
         del terms
     assert held[6] - held[2] == 4 * (ROWS * 64 * 32 * 4)
+
+
+def test_what_is_done_anew_by_hand():
+    # a gated MLP of width w: three products of 32 x w; attention: four of 32 x 32, and 2 x 2 x 32 for a visible pair
+    model = build(depth=2)
+    w = model.backbone.blocks[0].feed_forward.up.out_features
+    pairs = 64 * 65 / 2
+    forward = 2 * (2 * (4 * 32 * 32 + 3 * 32 * w) + 4 * 32 * pairs / 64)
+    assert recomputed_flops(model, 64, "none") == 0
+    assert recomputed_flops(model, 64, "full") == pytest.approx(forward)
+    assert recomputed_flops(model, 64, "selective") == 0  # all of it is kept: products and fused attention
+
+
+def test_experts_are_done_anew():
+    # their products are written into one place, group by group: two of four experts, each of two products
+    model = build(feed_forward={**NOISY, "router": {"use": "top_k", "k": 2}}, depth=1)
+    width = model.backbone.blocks[0].feed_forward.experts.up.weight.shape[1]
+    assert recomputed_flops(model, 64, "selective") == 2 * 2 * (2 * 32 * width)

@@ -5,7 +5,14 @@ from functools import partial
 import pytest
 import torch
 from bakeoff.errors import CapabilityError
+from bakeoff.model import LanguageModel
+from bakeoff.model.casting import cast
+from bakeoff.model.memory import planned_memory, step_memory
+from bakeoff.parts.causal import Causal
+from bakeoff.parts.decoder import Decoder
+from bakeoff.recipe.building import factory
 from bakeoff.train.master_weights import MASTER, MasterWeights, with_masters
+from bakeoff.train.optimizer_state import refuse_cut
 from torch import nn
 
 sgd = partial(torch.optim.SGD, lr=1e-4)
@@ -95,6 +102,43 @@ def test_it_continues_exactly():
     assert one.keys() == other.keys()
     assert all(torch.equal(torch.as_tensor(one[name]), torch.as_tensor(other[name])) for name in one)
     assert torch.equal(whole, second)
+
+
+def test_a_state_that_is_set_is_what_it_continues_from():
+    # as a checkpoint of pieces does it
+    parameter, wide = low(1.0), low(4.0, dtype=torch.float32)
+    optimizer, plain = with_masters(adam)([parameter]), adam([wide])
+    for one, each in ((wide, plain), (parameter, optimizer)):
+        one.grad = torch.ones_like(one)
+        each.step()
+    state = {name: value.clone() for name, value in plain.state[wide].items()}
+    optimizer.state.clear()
+    optimizer.state[parameter] = {**state, MASTER: wide.detach().clone()}
+    for one, each in ((wide, plain), (parameter, optimizer)):
+        one.grad = torch.ones_like(one)
+        each.step()
+    assert torch.equal(optimizer.state[parameter][MASTER], wide)
+    assert torch.equal(optimizer.state[parameter]["exp_avg"], plain.state[wide]["exp_avg"])
+
+
+def test_what_is_cut_goes_by_the_optimizer_within():
+    refuse_cut(with_masters(adam)([low(1.0)]), ["weight"])
+    with pytest.raises(CapabilityError, match=r"Muon.* does not update each element by itself"):
+        refuse_cut(with_masters(partial(torch.optim.Muon, lr=1e-3))([low([1.0, 2.0])]), ["weight"])
+
+
+def test_a_plan_counts_what_a_step_in_lower_precision_holds():
+    def build():
+        block = {"use": "pre_norm", "mixer": {"use": "mamba2", "state_size": 8, "head_width": 8}}
+        blocks = {"layer": factory({**block, "feed_forward": {"use": "mlp"}}, "block")}
+        backbone = partial(Decoder, depth=2, pattern=["layer"], blocks=blocks)
+        return LanguageModel(d_model=16, vocab_size=32, max_length=16, backbone=backbone)
+
+    options = {"rows": 2, "length": 16}
+    planned = planned_memory(build, Causal(), with_masters(adam), dtype=torch.bfloat16, **options)
+    model = cast(build().initialise(0), torch.bfloat16)
+    batch = {"tokens": torch.zeros(2, 17, dtype=torch.long)}
+    assert planned == step_memory(model, Causal(), with_masters(adam), batch)
 
 
 def test_a_state_without_copies_continues_from_the_parameters():

@@ -62,8 +62,7 @@ class MasterWeights(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for own, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
-            inner.update({name: value for name, value in own.items() if name != "params"})
+        self._take()
         low = {p: master for p, master in self.masters.items() if master is not p}
         for parameter, master in low.items():
             master.grad = None if parameter.grad is None else parameter.grad.to(master.dtype)
@@ -88,6 +87,16 @@ class MasterWeights(Optimizer):
                 copy = copies.get(number)
                 self.masters[parameter].copy_(parameter if copy is None else copy)
         self._show()
+
+    def _take(self) -> None:
+        """Let the optimizer of the copies have what stands here, which others may have set."""
+        for own, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
+            inner.update({name: value for name, value in own.items() if name != "params"})
+        for parameter, state in self.state.items():
+            master = self.masters[parameter]
+            if state.get(MASTER, master) is not master:
+                master.copy_(state[MASTER])
+            self.inner.state[master] = {name: value for name, value in state.items() if name != MASTER}
 
     def _show(self) -> None:
         for parameter, master in self.masters.items():

@@ -16,6 +16,7 @@ from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam
 
 from bakeoff.errors import CapabilityError
 from bakeoff.parallel.pieces import Held, Piece, entire, local_of
+from bakeoff.train.master_weights import MasterWeights
 from bakeoff.train.optimizers import parameter_groups
 
 #: Before the names of an optimizer's tensors.
@@ -119,7 +120,7 @@ def state_pieces(tensors: Mapping[str, Tensor], pieces: Mapping[str, Piece]) -> 
 
 def refuse_cut(optimizer: Optimizer, cut: Iterable[str]) -> None:
     """Raise `CapabilityError` if one of the parameters that are `cut` cannot be updated in parts by this optimizer."""
-    kind, names = type(optimizer), list(cut)
+    kind, names = type(optimizer.inner if isinstance(optimizer, MasterWeights) else optimizer), list(cut)
     if names and kind not in ELEMENTWISE and not getattr(kind, "elementwise", False):
         known = ", ".join(one.__name__ for one in ELEMENTWISE)
         raise CapabilityError(
