@@ -70,6 +70,27 @@ def test_precision_and_devices_change_the_plan(written: Path):
     assert plan_recipe(recipe(written, ["trainer.devices=2"])).accumulation == 2
 
 
+def test_recomputation_is_told_apart(written: Path, capsys: pytest.CaptureFixture[str]):
+    modes = ("none", "selective", "full")
+    planned = [plan_recipe(recipe(written, [f"trainer.recompute={mode}"])) for mode in modes]
+    none, selective, full = (each.memory.peak for each in planned)
+    assert none > selective > full
+    assert len({each.model.training_flops for each in planned}) == 1  # utilisation goes by this
+    layers = sum(len(layer.numbers) * layer.whole.flops for layer in planned[0].model.layers)
+    assert [each.recomputed for each in planned] == [0, 0, layers]
+    assert main(["plan", str(written), "trainer.recompute=full", "--bandwidth", "100"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "and anew in backward" in shown
+    assert "recompute: full" in shown
+
+
+def test_lower_precision_holds_copies_in_float32(written: Path):
+    full, low = (plan_recipe(recipe(written, [f"trainer.precision={p}"])).memory for p in ("32-true", "bf16-true"))
+    assert low.parameters == full.parameters / 2
+    assert low.gradients == full.gradients / 2
+    assert low.optimizer == full.optimizer + full.parameters  # two moments, and the copy
+
+
 def test_the_command_prints_every_part(written: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["plan", str(written), "data.length=128", "--bandwidth", "100", "--batch", "8"]) == 0
     shown = capsys.readouterr().out
