@@ -1,6 +1,6 @@
 """One GPU, no network, nobody watching: each case is a bounded process, each result a line, and a rerun goes on.
 
-python -m benchmarks.gpu                                  # every family that is raced, about 12 minutes
+python -m benchmarks.gpu                                  # every family that is raced, 12 minutes at most
 python -m benchmarks.gpu --families mamba2,griffin --limit-seconds 300
 python -m benchmarks.gpu --families laws,bf16             # the conformance laws and bf16 of every mixer
 python -m benchmarks.gpu --table

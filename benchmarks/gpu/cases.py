@@ -12,7 +12,7 @@ from benchmarks.common.candidate import Shape
 SHAPES = {
     "125m": Shape(width=768, depth=12, heads=12, kv_heads=12, hidden=2048, vocabulary=32768),
     "350m": Shape(width=1024, depth=24, heads=16, kv_heads=16, hidden=2816, vocabulary=32768),
-    "tiny": Shape(width=64, depth=2, heads=1, kv_heads=1, hidden=128, vocabulary=512),
+    "tiny": Shape(width=64, depth=3, heads=1, kv_heads=1, hidden=128, vocabulary=512),
 }
 #: Tokens that the window of local attention holds, by length.
 WINDOWS = {1024: 256, 4096: 1024, 64: 16}
@@ -26,7 +26,7 @@ class Case:
     ----------
     family : what the command line names.
     what : "training", "decoding", or a check: "laws", "bf16", "product".
-    candidate : who computes it; of checks, the mixer.
+    candidate : who computes it; of checks, the mixer, and of the laws which of its examples.
     shape, length, batch : the size; of decoding, `length` tokens follow a prompt of as many. Zero in checks.
     compiled : by torch.compile, ours block by block as `compile: true` does.
     """
@@ -57,7 +57,7 @@ RACED: dict[str, tuple[str, ...]] = {
     "mamba2": ("bakeoff", "transformers", "mamba_ssm", "fla"),
     "gated_delta_net": ("bakeoff", "transformers", "fla"),
     "griffin": ("bakeoff", "transformers"),
-    "experts": ("bakeoff", "transformers grouped_mm", "transformers eager"),
+    "experts": ("bakeoff", "transformers grouped_mm"),
 }
 #: Families of checks, which are run where they are asked for by name.
 CHECKED = ("laws", "bf16")
@@ -74,7 +74,7 @@ def cases(families: tuple[str, ...], quick: bool) -> Iterator[Case]:
         if family in RACED:
             yield from _raced(family, quick)
         else:
-            yield from (Case(family, family, mixer) for mixer in _mixers(quick))
+            yield from (Case(family, family, which) for which in _checked(family, quick))
 
 
 def _raced(family: str, quick: bool) -> Iterator[Case]:
@@ -91,9 +91,12 @@ def _raced(family: str, quick: bool) -> Iterator[Case]:
         yield Case(family, "product", "grouped")
 
 
-def _mixers(quick: bool) -> list[str]:
-    """Registered mixers of every package here."""
+def _checked(family: str, quick: bool) -> list[str]:
+    """Registered mixers of every package here; for the laws, each of a mixer's examples by its number."""
     import bakeoff
+    from bakeoff.testing.checking import examples_of
 
-    names = sorted(entry.name for entry in bakeoff.names("mixer"))
-    return names[:1] if quick else names
+    names = sorted(entry.name for entry in bakeoff.names("mixer"))[: 1 if quick else None]
+    if family != "laws":
+        return names
+    return [f"{name} {i}" for name in names for i in range(1 if quick else len(examples_of(bakeoff.find(name))))]
