@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
 
-from bakeoff.errors import RegistryError
+from bakeoff.errors import RegistryError, UserError
 from bakeoff.interfaces.command import Command
 from bakeoff.registry import find, names
 
@@ -39,10 +39,22 @@ class Doctor(Command):
     help = "versions, devices, plugins, and the speed this machine reaches"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """None."""
+        """Whether to look at the way between ranks instead."""
+        parser.add_argument(
+            "--distributed", action="store_true", help="ranks of this machine: meeting, sums, bandwidth"
+        )
+        parser.add_argument(
+            "--devices", type=int, metavar="N", help="with --distributed: ranks (default: devices, or 2)"
+        )
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Print each finding as it is made."""
+        if arguments.devices is not None and not arguments.distributed:
+            raise UserError("--devices says how many ranks --distributed starts; give both")
+        if arguments.distributed:
+            from bakeoff.cli.doctor_ranks import ranks
+
+            return ranks(arguments.devices)
         broken = False
         for look in (versions, extras, kernels, plugins, devices, speed, allocator, caches):
             for title, found, wrong in look():

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bakeoff.compare import child
+from bakeoff.compare.devices import devices_of, slot_environments
 from bakeoff.errors import UserError
 from bakeoff.interfaces.executor import Executor, Outcome
 
@@ -31,7 +32,8 @@ class Local(Executor):
     """Trials on this machine, `slots` at a time, each in a process of its own with `threads` threads.
 
     Processes are forked from one server that has torch and Lightning loaded, so that a trial starts in
-    milliseconds after the first. With several slots and several GPUs each slot has one GPU.
+    milliseconds after the first. With several slots and several GPUs each slot has GPUs of its own: as many as a
+    trial's `trainer.devices` says, or an equal share where that is `auto`.
     Threads default to the cores of the machine divided by the slots.
     """
 
@@ -45,7 +47,11 @@ class Local(Executor):
         self.threads = threads or max(1, cores() // slots)
 
     def run(self, trials: Items[Path], progress: Callable[[str, dict[str, Any]], None]) -> Iterator[Outcome]:
-        """Run each folder once and yield the outcomes as they come; whatever happens, no process is left behind."""
+        """Run each folder once and yield the outcomes as they come; whatever happens, no process is left behind.
+
+        Raises `UserError` before any starts if they want more GPUs at once than there are.
+        """
+        environments = slot_environments(self.slots, [devices_of(folder) for folder in trials])
         waiting = list(reversed(trials))
         running: dict[int, _Running] = {}
         try:
@@ -54,7 +60,7 @@ class Local(Executor):
                     if waiting and slot not in running:
                         folder = waiting.pop()
                         progress(folder.name, {})
-                        running[slot] = self._start(folder, slot)
+                        running[slot] = self._start(folder, environments[slot])
                 wait([handle for run in running.values() for handle in run.handles()])
                 for slot, run in list(running.items()):
                     run.listen(progress)
@@ -67,26 +73,16 @@ class Local(Executor):
             for run in running.values():
                 run.stop()
 
-    def _start(self, folder: Path, slot: int) -> _Running:
+    def _start(self, folder: Path, environment: dict[str, str]) -> _Running:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(list(PRELOAD))
         here, there = context.Pipe(duplex=False)
         with _environment(OMP_NUM_THREADS=str(self.threads), MKL_NUM_THREADS=str(self.threads)), _no_main_module():
-            arguments = (self.target, str(folder), self.threads, self._devices(slot), there)
+            arguments = (self.target, str(folder), self.threads, environment, there)
             process = context.Process(target=child.begin, args=arguments)
             process.start()
         there.close()
         return _Running(folder, process, here)
-
-    def _devices(self, slot: int) -> dict[str, str]:
-        """Environment that gives a slot one GPU, where there are slots and GPUs to divide."""
-        if self.slots == 1:
-            return {}
-        import torch
-
-        shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-        devices = shown.split(",") if shown else [str(i) for i in range(torch.cuda.device_count())]
-        return {"CUDA_VISIBLE_DEVICES": devices[slot % len(devices)]} if len(devices) > 1 else {}
 
 
 @dataclass
