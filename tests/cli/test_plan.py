@@ -211,3 +211,59 @@ def test_slips_are_one_message_and_exit_code_2(
 
 def test_layer_numbers_are_shown_as_spans():
     assert ranges((0, 1, 2, 4, 6, 7)) == "0-2, 4, 6-7"
+
+
+def test_layouts_are_ranked_the_best_first(written: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["plan", str(written), "--devices", "8", "--gpu", "a100"]) == 0
+    shown = capsys.readouterr().out
+    assert "8 x A100 SXM 80 GB" in shown
+    best = re.search(r"best: (.+), MFU at most", shown)[1]
+    lines = re.search(r"trainer:\n  strategy: {use: mesh, (.+)}\n  devices: 8\n  num_nodes: 1\n", shown)
+    assert lines[1].replace(":", "").replace(", ", " x ") == best
+    assert "left out tensor 8: n_kv_heads is 4" in shown
+    for words in ("layers 0, 2", "layer 1", "selective", "compute/comm", "ring block", "data sheets"):
+        assert words in shown
+
+
+def test_layouts_over_nodes(written: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["plan", str(written), "--devices", "16"]) == 0
+    shown = capsys.readouterr().out
+    assert "16 x H100 SXM 80 GB in 2 nodes of 8" in shown
+    assert "  devices: 8\n  num_nodes: 2\n" in shown
+
+
+def test_one_device_is_planned_too(written: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["plan", str(written), "--gpu", "h200", "trainer.recompute=full"]) == 0
+    shown = capsys.readouterr().out
+    assert "1 x H200 SXM 141 GB" in shown
+    assert "  devices: 1\n  num_nodes: 1\n  recompute: full\n" in shown
+    assert "strategy" not in shown
+
+
+def test_a_model_that_fits_nowhere_is_said_to_be_too_large(written: Path, capsys: pytest.CaptureFixture[str]):
+    large = ["model.d_model=16384", "model.depth=10", "model.blocks.wide.feed_forward.width=81920"]
+    assert main(["plan", str(written), *large, "--devices", "2", "--gpu", "tpu_v5e"]) == 0
+    shown = capsys.readouterr().out
+    assert "no layout fits" in shown
+    assert " 4/0 " in shown  # micro-batches of 4 rows; none would fit
+    assert "trainer:" not in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--devices", "8", "--gpu", "h1000"], "no device is called 'h1000'; did you mean h100"),
+        (["--devices", "9", "--gpu", "h100"], "9 devices on 2 nodes"),
+        (["--devices", "16", "--nodes", "1"], "a node holds at most 8"),
+        (["--devices", "-1"], "--devices is -1; it must be positive"),
+        (["--nodes", "2"], "give --devices"),
+        (["--devices", "8", "trainer.precision=transformer-engine"], "not planned for trainer.precision"),
+    ],
+)
+def test_slips_in_what_layouts_are_for(
+    written: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+):
+    assert main(["plan", str(written), *words]) == 2
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert "Traceback" not in shown

@@ -24,11 +24,11 @@ def show_layouts(console: Any, planned: LayoutPlan) -> None:
         told = f"best: [bold]{best.layout}[/], MFU at most {best.mfu:.1%}, a step of {_seconds(best.step)} at least\n"
         console.print(told, *trainer_lines(best, planned), sep="\n", highlight=False)
         console.print()
-        console.print(stages_table(best, planned))
-        console.print(sending_table(best, planned))
+        _print(console, stages_table(best, planned))
+        _print(console, sending_table(best, planned))
     else:
         console.print(f"[red]no layout fits[/] into {_size(device.memory)} a device", highlight=False)
-    console.print(layouts_table(planned))
+    _print(console, layouts_table(planned))
     for line in notes(planned):
         console.print(f"[yellow]note:[/] {line}", highlight=False, soft_wrap=True)
 
@@ -47,17 +47,14 @@ def trainer_lines(best: Estimate, planned: LayoutPlan) -> Iterator[str]:
 
 def layouts_table(planned: LayoutPlan) -> Any:
     """One row a layout, those that fit first."""
-    table = _table(
-        "memory of a device, what it sends in a step, and the bound on MFU",
-        ["layout", "recompute"],
-        ["parameters", "gradients", "optimizer", "activations", "all", "rows", "sends", "MFU <="],
-    )
+    title = "memory of a device, rows of a micro-batch, bytes sent in a step, and the bound on MFU"
+    table = _table(title, ["layout"], ["params", "grads", "optim", "activ", "all", "rows", "sends", "MFU"])
     ranking, memory = planned.ranking, planned.device.memory
     for one in [*ranking.fitting, *ranking.too_large][:SHOWN]:
-        fits = one.memory.total <= memory
-        rows = f"{one.rows}/{one.rows_that_fit(memory)}" if fits else "too large"
+        name = str(one.layout) if one.recompute == "none" else f"{one.layout}, {one.recompute}"
+        rows = f"{one.rows}/{one.rows_that_fit(memory)}"
         figures = [*map(_size, one.memory), _size(one.memory.total), rows, _size(one.sent), f"{one.mfu:.1%}"]
-        table.add_row(str(one.layout), one.recompute, *figures, style=None if fits else "dim")
+        table.add_row(name, *figures, style=None if one.memory.total <= memory else "dim")
     return table
 
 
@@ -81,16 +78,18 @@ def stages_table(best: Estimate, planned: LayoutPlan) -> Any:
 
 def sending_table(best: Estimate, planned: LayoutPlan) -> Any:
     """Of the best layout, bytes by dimension and link, and seconds of products a second of sending."""
+    from bakeoff.compare.words import plural
     from bakeoff.parallel.planner.estimate import AWAITED
 
-    if not best.flows:
-        return f"nothing is sent; products take {_seconds(best.compute)}, the optimizer {_seconds(best.update)} a step"
-    title = f"sent by a device in a step of {best.accumulation} micro-batches; products take {_seconds(best.compute)}"
+    steps = plural(best.accumulation, "micro-batch").replace("batchs", "batches")
+    title = f"sent by a device in a step of {steps}; products take {_seconds(best.compute)}"
     table = _table(title, ["dimension"], ["in the node", "between nodes", "takes", "compute/comm", "hidden"])
     for flow in best.flows:
         hidden = "awaited" if flow.dimension in AWAITED else "yes" if best.ratio(flow) >= 1 else "in part"
         sent = [_size(flow.sent.inside), _size(flow.sent.between)]
         table.add_row(flow.dimension, *sent, _seconds(flow.seconds), f"{best.ratio(flow):.3g}", hidden)
+    if not best.flows:
+        table.add_row("nothing", "", "", "", "", "")
     return table
 
 
@@ -100,7 +99,7 @@ def notes(planned: LayoutPlan) -> Iterator[str]:
 
     device = planned.device
     yield (
-        "rows: of a micro-batch / of the largest that fits (data.micro_batch); MFU is a bound: products at "
+        "rows: as they are / of the largest micro-batch that fits (data.micro_batch); MFU is a bound: products at "
         f"{device.flops / 1e12:.4g} TFLOP/s in bfloat16, sending hidden wherever it can be"
     )
     if planned.kv_share is not None:
@@ -132,12 +131,20 @@ def _layers(numbers: tuple[int, ...]) -> str:
 def _table(title: str, names: list[str], figures: list[str]) -> Any:
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table = Table(caption=title, box=None, padding=(0, 2, 0, 0))
     for name in names:
-        table.add_column(name, no_wrap=True)
+        table.add_column(name)
     for name in figures:
         table.add_column(name, justify="right", no_wrap=True)
     return table
+
+
+def _print(console: Any, table: Any) -> None:
+    """The table below its title, which is not wrapped to its width, and an empty line."""
+    title, table.caption = table.caption, None
+    console.print(f"[italic]{title}[/]", highlight=False, soft_wrap=True)
+    console.print(table)
+    console.print()
 
 
 def _size(value: float) -> str:
@@ -147,4 +154,7 @@ def _size(value: float) -> str:
 
 
 def _seconds(value: float) -> str:
-    return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
+    for unit, limit in (("s", 1.0), ("ms", 1e-3)):
+        if value >= limit:
+            return f"{value / limit:.3g} {unit}"
+    return f"{value * 1e6:.3g} us"

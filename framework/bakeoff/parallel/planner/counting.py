@@ -32,6 +32,8 @@ class Kept(NamedTuple):
     gathered : of `whole`, what such parts are given, which each rank has all of under sequence parallelism too.
     copies : of parameters, in the type that autocast computes in.
     working : what is live besides at once, in its backward or, of the head, in its forward.
+    staying : of `split`, what is there until the whole backward is over, as gradients are that a head forms in its
+        forward.
     """
 
     whole: int = 0
@@ -39,6 +41,7 @@ class Kept(NamedTuple):
     gathered: int = 0
     copies: int = 0
     working: int = 0
+    staying: int = 0
 
     @property
     def activations(self) -> int:
@@ -63,11 +66,14 @@ def step_peak(
         made instead, which autocast holds until the forward is over, and backward too if it recomputes nothing.
     """
     copies = sum(one.copies for one in kept) if gathered is None else 0
-    through = copies if recompute == "none" else 0
-    stages = [(one.activations, left, one.working + (gathered or 0)) for one, left in zip(kept, gradients, strict=True)]
+    copied = copies if recompute == "none" else 0
+    stages = [
+        (one.activations - one.staying, left, one.working + (gathered or 0))
+        for one, left in zip(kept, gradients, strict=True)
+    ]
     last, left, working = stages[-1]
-    stages[-1] = (last, left, working + copies - through)
-    return through + peak(stages[::-1], standing)
+    stages[-1] = (last, left, working + copies - copied)
+    return copied + sum(one.staying for one in kept) + peak(stages[::-1], standing)
 
 
 def count_blocks(
@@ -158,7 +164,7 @@ def count_step(
 
 
 class _Copies(Live):
-    """Live bytes, and those of all copies made of parameters and of what the current part was given."""
+    """Live bytes, those of copies of parameters among them, and of casts of what the current part was given."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -170,14 +176,18 @@ class _Copies(Live):
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if func is torch.ops.aten._to_copy.default:
             source = args[0].untyped_storage()._cdata
-            narrower = result.element_size() < args[0].element_size()
-            self.copies += size(result) if narrower and source in self._parameters else 0
+            if source in self._parameters and result.element_size() < args[0].element_size():
+                self.copies += size(result)
+                weakref.finalize(result.untyped_storage(), self._dropped, size(result))
             self.casts += size(result) if source == self.given else 0
         elif func is torch.ops.aten.bernoulli_.float:
             excess = size(result) - result.numel()
             self.now -= excess
             weakref.finalize(result.untyped_storage(), self._freed, -excess)
         return result
+
+    def _dropped(self, copied: int) -> None:
+        self.copies -= copied
 
 
 class _Watch:
@@ -191,7 +201,7 @@ class _Watch:
         self._working: list[int] = []  # in backward: the head first
         self._start = 0
         self._head_forward = 0
-        self._lingering = 0  # what outlives the head's backward: the gradient of a table that is read out of too
+        self._staying = 0
         self._forward = True
         for module in [*model.backbone.layers, model.head]:
             module.register_forward_pre_hook(self.enter)
@@ -226,7 +236,7 @@ class _Watch:
     def lap(self, gradient: Tensor | None = None) -> None:
         """The backward of a stage is over, and has given this gradient of what its forward was given."""
         if not self._working:
-            self._lingering = self.live.now - self._marks[-2][0] - (0 if gradient is None else size(gradient))
+            self._staying = self.live.now - self._marks[-2][0] - (0 if gradient is None else size(gradient))
         self._working.append(self.live.peak - self._start)
         self._start = self.live.peak = self.live.now
 
@@ -255,7 +265,5 @@ class _Watch:
             made = copied - copies
             whole = max(0, after - now - made - split)
             found.append(Kept(whole, split, min(whole, gathered), made, working[i]))
-        lingering = min(max(0, self._lingering), found[-1].split)
-        found[-1] = found[-1]._replace(split=found[-1].split - lingering)
-        found[0] = found[0]._replace(split=found[0].split + lingering)
+        found[-1] = found[-1]._replace(staying=min(max(0, self._staying), found[-1].split))
         return found

@@ -96,7 +96,8 @@ class Estimate:
     def rows_that_fit(self, memory: float) -> int:
         """Rows of the largest micro-batch on a device of so many bytes, as if all of the activations grew with them."""
         free = memory - self.memory.total
-        return int(self.rows * (1 + free / self.memory.activations)) if self.memory.activations else self.rows
+        more = free / self.memory.activations if self.memory.activations else 0.0
+        return max(0, int(self.rows * (1 + more)))
 
     def ratio(self, flow: Flow) -> float:
         """Seconds of products a second of sending: over 1, it can be hidden behind them."""
@@ -144,8 +145,14 @@ def share(kept: Kept, layout: Sizes, sequence_parallel: bool = False) -> Kept:
     t, c = layout.tensor, layout.context
     inside = kept.split / kept.activations if kept.activations else 0.0
     whole = (kept.whole - kept.gathered) / t + kept.gathered if sequence_parallel else kept.whole
-    working = kept.working * (1 - inside + inside / t)
-    return Kept(*(round(v) for v in (whole / c, kept.split / t / c, kept.gathered / c, kept.copies / t, working / c)))
+    return Kept(
+        whole=round(whole / c),
+        split=round(kept.split / t / c),
+        gathered=round(kept.gathered / c),
+        copies=round(kept.copies / t),
+        working=round(kept.working * (1 - inside + inside / t) / c),
+        staying=round(kept.staying / t / c),
+    )
 
 
 def footprint(
