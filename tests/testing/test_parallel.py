@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+
 import pytest
 import torch
 from bakeoff.interfaces import Capabilities, Cut, FeedForward, Result, init
@@ -153,3 +156,13 @@ def test_what_ranks_cannot_import_is_told():
     status, reason = told(Inside)
     assert status == "not applicable"
     assert "ranks cannot import test_what_ranks_cannot_import_is_told.<locals>.Inside" in reason
+
+
+def test_a_part_of_a_script_is_found_by_its_file(tmp_path, monkeypatch):
+    script = tmp_path / "idea.py"
+    script.write_text("from bakeoff.parts.feed_forwards.mlp import MLP\n\n\nclass Idea(MLP):\n    pass\n")
+    spec = importlib.util.spec_from_file_location("script_of_an_idea", script)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    assert told(module.Idea) == ("passed", "")
