@@ -19,6 +19,7 @@ def cast(module: M, dtype: torch.dtype) -> M:
     for owner in module.modules():
         kept = getattr(owner, "keep_float32", ())
         for name, tensor in [*owner.named_parameters(recurse=False), *owner.named_buffers(recurse=False)]:
-            if tensor.is_floating_point():
-                tensor.data = tensor.data.to(kept_type if name in kept else dtype)
+            wanted = kept_type if name in kept else dtype
+            if tensor.is_floating_point() and tensor.dtype != wanted:
+                tensor.data = tensor.data.to(wanted)
     return module

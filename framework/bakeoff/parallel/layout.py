@@ -13,7 +13,6 @@ from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.cut import local, shares_of
 from bakeoff.interfaces.init import roles
 from bakeoff.interfaces.objective import Objective
-from bakeoff.interfaces.part import Part
 from bakeoff.model.language_model import LanguageModel
 from bakeoff.model.spreading import spread
 from bakeoff.parallel.gradients import Leaf
@@ -159,9 +158,7 @@ def is_spread(owner: nn.Module) -> bool:
 def staying_whole(module: nn.Module) -> set[nn.Parameter]:
     """Parameters that are not worth sharding, or must keep their type: vectors, and what parts keep in float32."""
     kinds = roles(module)
-    kept = {
-        id(getattr(part, name)) for part in module.modules() if isinstance(part, Part) for name in part.keep_float32
-    }
+    kept = {id(getattr(part, name)) for part in module.modules() for name in getattr(part, "keep_float32", ())}
     return {p for name, p in module.named_parameters() if kinds[name] == "vector" or id(p) in kept}
 
 

@@ -108,6 +108,7 @@ class TrainingModule(LeanModule):
         """Lay the model out on the mesh, where there is one, with its first values."""
         if self.layout is None:
             return
+        self.trainer.precision_plugin.convert_module(self.learner)  # what is shared out keeps the type that it has
         self.layout.lay_out(self.learner, self.trainer.strategy.root_device, self.drawn)
         if self.begun is not None:
             here = {name: piece for name, piece in pieces(self.learner).items() if name.startswith("model.")}
