@@ -48,7 +48,9 @@ class Cut:
             units, rest = divmod(one, self.unit)
             if rest or (units % ranks and not self.uneven):
                 of = f" in units of {self.unit}" if self.unit > 1 else ""
-                raise ValueError(f"{one} channels{of} do not divide over {ranks} tensor ranks")
+                step = self.unit * ranks
+                near = ", ".join(str(size) for size in (one // step * step, -(-one // step) * step) if size)
+                raise ValueError(f"{one} channels{of} do not divide over {ranks} tensor ranks; nearest that do: {near}")
             first, stop = portion(units, ranks, rank)
             found.append((start + first * self.unit, start + stop * self.unit))
             start += one

@@ -27,6 +27,7 @@ from bakeoff.testing.laws import (
     schema,
     split,
     state,
+    strategy,
     task,
     tokenizer,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "schema",
     "split",
     "state",
+    "strategy",
     "task",
     "tokenizer",
 ]
