@@ -13,7 +13,7 @@ from bakeoff.evaluate.precision import PRECISIONS, precision_of
 from bakeoff.model.cost import plan
 from bakeoff.model.devices import Accelerator
 from bakeoff.model.recompute import MODES
-from bakeoff.parallel.planner.counting import Kept, count_blocks, optimizer_share
+from bakeoff.parallel.planner.counting import Kept, count_blocks, count_optimizer
 from bakeoff.parallel.planner.estimate import Job
 from bakeoff.parallel.planner.layouts import layouts
 from bakeoff.parallel.planner.rank import Ranking, rank
@@ -21,6 +21,7 @@ from bakeoff.parallel.planner.ring import smallest_block, smallest_sequence
 from bakeoff.parallel.planner.stages import Weights, experts, kv_share, stages, takes_context, weights
 from bakeoff.recipe import Recipe
 from bakeoff.recipe.demands import outlined
+from bakeoff.train.master_weights import with_masters
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ def _job(
     def held(tensor: int) -> list[Weights]:
         return weights(model, tensor)
 
+    states, updating = count_optimizer(build, with_masters(recipe.build("optimizer")), own)
     job = Job(
         stages=stages(model, data.length),
         weights=held,
@@ -116,7 +118,8 @@ def _job(
         width=model.context.d_model,
         own=own.itemsize,
         computing=(mixed or own).itemsize,
-        optimizer=optimizer_share(build, recipe.build("optimizer"), counted, own),
+        optimizer=states,
+        updating=updating,
         modes=MODES if recipe.recompute == "none" else (recipe.recompute,),
     )
     return job, notes

@@ -67,6 +67,7 @@ def as_planned(dimension, ranks, blocks, **model):
         own=4,
         computing=4,
         optimizer=2.0,
+        updating=0.0,
         modes=("none",),
     )
     planned = sending(job, sizes, job.weights(sizes.tensor), ROWS, 1, "none", per_node=8)

@@ -11,7 +11,7 @@ import torch
 from bakeoff.interfaces import AttentionOp, Capabilities, LayerContext
 from bakeoff.model import LanguageModel
 from bakeoff.model.memory import planned_memory
-from bakeoff.parallel.planner.counting import Kept, count_blocks, optimizer_share, step_peak
+from bakeoff.parallel.planner.counting import Kept, count_blocks, count_optimizer, step_peak
 from bakeoff.parallel.planner.memory import block_activations, constant_part, score_part
 from bakeoff.parts.attention.mixer import Attention
 from bakeoff.parts.attention.sdpa import SDPA
@@ -20,6 +20,7 @@ from bakeoff.parts.causal import Causal
 from bakeoff.parts.decoder import Decoder
 from bakeoff.parts.feed_forwards.mlp import MLP
 from bakeoff.parts.norms import LayerNorm
+from bakeoff.train.master_weights import with_masters
 from torch import Tensor
 
 D, H, T, B, V = 96, 12, 128, 2, 512
@@ -103,9 +104,13 @@ def test_copies_of_parameters_by_hand():
     assert [one.copies for one in blocks([0, 3])] == [0, 0, 0, 0]
 
 
-def test_adam_keeps_two_moments():
-    assert optimizer_share(build, adam, [0, 3]) == pytest.approx(2, rel=1e-3)
-    assert optimizer_share(build, partial(torch.optim.SGD, lr=1.0), [0, 3]) == 0
+def test_what_optimizers_keep_and_need():
+    states, _ = count_optimizer(build, adam)
+    assert states == pytest.approx(2, rel=1e-3)  # two moments
+    assert count_optimizer(build, partial(torch.optim.SGD, lr=1.0, foreach=False)) == (0, 0)
+    # a float32 parameter and two float32 moments beside each in 16 bits
+    states, _ = count_optimizer(build, with_masters(adam), torch.bfloat16)
+    assert states == pytest.approx(6, rel=1e-3)
 
 
 def test_nothing_is_allocated():

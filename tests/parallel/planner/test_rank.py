@@ -114,6 +114,7 @@ def job(modes: tuple[str, ...] = ("none", "full"), kept: int = 100) -> Job:
         own=4,
         computing=2,
         optimizer=2.0,
+        updating=0.0,
         modes=modes,
     )
 

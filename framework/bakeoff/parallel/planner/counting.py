@@ -107,25 +107,27 @@ def count_blocks(
         return count_step(model, objective, batch, context)
 
 
-def optimizer_share(
-    build: Callable[[], LanguageModel],
-    make_optimizer: MakeOptimizer,
-    layers: list[int],
-    dtype: torch.dtype | None = None,
-) -> float:
-    """Bytes of optimizer states a byte of parameters, of a model with those blocks alone."""
+def count_optimizer(
+    build: Callable[[], LanguageModel], make_optimizer: MakeOptimizer, dtype: torch.dtype | None = None
+) -> tuple[float, float]:
+    """Bytes of states, and of what else a step of the optimizer has live at once, a byte of parameters."""
     with FakeTensorMode():
-        parameters = [p for p in _reduced(build, layers, dtype).parameters() if p.requires_grad]
+        parameters = [p for p in _reduced(build, None, dtype).parameters() if p.requires_grad]
         optimizer = make_optimizer(parameters)
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
         optimizer.step()
         states = [t for state in optimizer.state.values() for t in tree_leaves(state) if isinstance(t, Tensor)]
-        return sum(map(size, states)) / sum(map(size, parameters))
+        with Live() as live:
+            live.note([*parameters, *[p.grad for p in parameters], *states])
+            before = live.peak = live.now
+            optimizer.step()
+        whole = sum(map(size, parameters))
+        return sum(map(size, states)) / whole, (live.peak - before) / whole
 
 
-def _reduced(build: Callable[[], LanguageModel], layers: list[int], dtype: torch.dtype | None) -> LanguageModel:
-    """The model in a type of its own, without the blocks that are not among `layers`."""
+def _reduced(build: Callable[[], LanguageModel], layers: list[int] | None, dtype: torch.dtype | None) -> LanguageModel:
+    """The model in a type of its own, without the blocks that are not among `layers` (None: all are)."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype or before)
     try:
@@ -134,7 +136,7 @@ def _reduced(build: Callable[[], LanguageModel], layers: list[int], dtype: torch
         torch.set_default_dtype(before)
     blocks = model.backbone.layers
     for i in reversed(range(len(blocks))):
-        if i not in layers:
+        if layers is not None and i not in layers:
             del blocks[i]
     return model
 

@@ -29,7 +29,7 @@ class Job:
     rows : of a micro-batch, and micro-batches a step, by ranks that read rows of their own; raises `ValueError`.
     length, width : of a row in tokens, of the stream in channels.
     own, computing : bytes of an element of the parameters, and of the type that products are computed in.
-    optimizer : bytes of optimizer states a byte of parameters.
+    optimizer, updating : bytes of optimizer states, and of what its step needs besides, a byte of parameters.
     modes : of recomputation that may be chosen, the cheapest first.
     """
 
@@ -42,6 +42,7 @@ class Job:
     own: int
     computing: int
     optimizer: float
+    updating: float
     modes: tuple[str, ...]
 
     @property
@@ -173,7 +174,7 @@ def footprint(
     parameters, optimizer = sum(own), job.optimizer * sum(own)
     standing = parameters if accumulate else 0.0
     most = step_peak(kept, own, recompute=recompute, standing=standing, gathered=gathered)
-    return Footprint(parameters, parameters, optimizer, max(0.0, most - parameters))
+    return Footprint(parameters, parameters, optimizer, max(most - parameters, job.updating * parameters))
 
 
 def sending(
