@@ -35,6 +35,7 @@ def on_config(config: Any) -> Any:
                 {"Tutorial": "tutorial.md"},
                 {"Recipes": "recipes.md"},
                 {"Comparing": "comparing.md"},
+                {"Many devices": "parallel.md"},
                 {"Contracts": "contracts.md"},
                 *({page.title: page.uri} for page in notebooks.sources(DOCS)),
             ]
