@@ -7,6 +7,7 @@ import torch
 from bakeoff.errors import RecipeError
 from bakeoff.interfaces.init import roles
 from bakeoff.model.casting import cast
+from bakeoff.parallel.contents import contents
 from bakeoff.train import fit
 from bakeoff.train.precision import multiply_in_float8
 
@@ -59,6 +60,22 @@ def test_a_killed_run_continues_exactly(lower, tmp_path, same_run):
     (tmp_path / "parts" / "summary.json").unlink()
     (tmp_path / "parts" / "checkpoints" / "step-8.ckpt").unlink()
     same_run(whole, fit(lower(), folder=tmp_path / "parts", progress=False))
+
+
+@pytest.mark.slow
+def test_a_mesh_shares_out_what_is_low(lower, tmp_path):
+    ranks = {"trainer__devices": 2, "trainer__accelerator": "cpu", "model__blocks__layer__dropout": 0.0}
+    alone = fit(lower(model__blocks__layer__dropout=0.0), folder=tmp_path / "alone", progress=False)
+    mesh = fit(lower(**ranks, trainer__strategy={"use": "mesh", "shard": 2}), folder=tmp_path / "mesh", progress=False)
+    for one, other in zip(alone.curve, mesh.curve, strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=4e-3)  # bf16 rounds by 2^-9 of a number
+    held = contents(tmp_path / "mesh" / "checkpoints" / "step-8.ckpt", "")
+    types = {name: one.dtype for name, one in held.items()}
+    model = {name.removeprefix("model."): kind for name, kind in types.items() if name.startswith("model.")}
+    low = {name for name, kind in model.items() if kind == torch.bfloat16}
+    assert {name.rpartition(".")[2] for name in model.keys() - low} == {"A_log", "dt_bias", "D"}
+    copies = {name.removeprefix("optimizer.master.model.") for name in types if ".master." in name}
+    assert low - copies == {"head.projection.weight"}  # which is the embedding
 
 
 def test_casting_keeps_ties_and_what_is_no_float(lower):

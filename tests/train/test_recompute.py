@@ -56,6 +56,14 @@ def test_two_ranks_are_the_same(tiny, tmp_path, same_run, mode):
     same_run(plain, fit(tiny(**ranks, trainer__recompute=mode), folder=tmp_path / mode, progress=False))
 
 
+@pytest.mark.slow
+@anew
+def test_shards_of_two_ranks_are_the_same(tiny, tmp_path, same_run, mode):
+    mesh = {"trainer__devices": 2, "trainer__accelerator": "cpu", "trainer__strategy": {"use": "mesh", "shard": 2}}
+    plain = fit(tiny(**mesh), folder=tmp_path / "plain", progress=False)
+    same_run(plain, fit(tiny(**mesh, trainer__recompute=mode), folder=tmp_path / mode, progress=False))
+
+
 def test_an_unknown_mode_is_a_slip(values):
     values["trainer"]["recompute"] = "selectve"
     with pytest.raises(RecipeError, match=r"trainer\.recompute.*selective"):
