@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -171,3 +172,20 @@ def test_a_loss_that_is_not_finite_is_said_once(start):
     assert process.returncode == 2
     assert errors.count("stopped before optimizer step") == 1
     assert "Traceback" not in errors
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_port_in_use_is_one_message_before_any_rank_is_started(start, monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setenv("MASTER_PORT", str(port))
+        process = start()
+        errors = ended(process)
+    assert process.returncode == 2
+    told = [line for line in errors.splitlines() if line.startswith("bakeoff: ")]
+    assert len(told) == 1, errors
+    assert f"port {port} is in use by another program" in told[0]
+    assert "set MASTER_PORT" in told[0]
