@@ -8,9 +8,7 @@ import textwrap
 
 import pytest
 import yaml
-from bakeoff.cli.launch import check_layout
 from bakeoff.cli.main import main
-from bakeoff.errors import UserError
 from bakeoff.train.curve import read_curve
 
 WORDS = "the a model state token reads writes keeps window long short learns value of and to in"
@@ -158,10 +156,13 @@ def test_a_batch_that_does_not_divide_is_refused_before_anything_is_written(reci
     assert told.out == ""
 
 
-def test_a_mesh_of_other_size_is_refused():
-    with pytest.raises(UserError, match=r"data 2 x tensor 2 is of 4 ranks, but nodes x devices are 8"):
-        check_layout({"use": "mesh", "data": 2, "tensor": 2}, None, 8)
-    check_layout({"use": "mesh", "data": 2, "tensor": 4}, None, 8)
+def test_a_mesh_of_other_size_is_refused(recipe, capsys):
+    mesh = "trainer.strategy={use: mesh, data: 2, tensor: 2}"
+    assert main(["launch", "slurm", str(recipe), "--nodes", "2", "--devices", "4", mesh]) == 2
+    told = capsys.readouterr().err
+    assert "4" in told
+    assert "8" in told
+    assert main(["launch", "slurm", str(recipe), "--nodes", "2", "--devices", "2", mesh]) == 0
 
 
 def test_no_devices_are_refused(recipe, capsys):

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import math
 import re
 import shlex
 import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import UserError
 from bakeoff.interfaces.command import Command
-
-if TYPE_CHECKING:
-    from bakeoff.data import Data
-
-#: Dimensions of a mesh, by which a strategy says how many ranks it is for.
-MESH = ("data", "expert", "shard", "context", "tensor")
 
 #: Seconds before the time limit at which ranks are asked to write a checkpoint and stop.
 WARNING = 120
@@ -67,6 +58,7 @@ class Launch(Command):
     def run(self, arguments: argparse.Namespace) -> int:
         """Check the recipe for these devices, and write the script."""
         from bakeoff.recipe import recipe
+        from bakeoff.train.devices import check_devices
 
         for name in ("nodes", "devices"):
             if getattr(arguments, name) < 1:
@@ -82,7 +74,7 @@ class Launch(Command):
             overrides.append(f"trainer.strategy={'ddp' if ranks > 1 else 'auto'}")
             made = recipe(arguments.recipe, overrides)
         made.check()
-        check_layout(made.tree["trainer"]["strategy"], made.build("data"), ranks)
+        check_devices(made, made.demands())
         folder = (arguments.folder or Path("runs") / made.name / made.hash()).absolute()
         folder.parent.mkdir(parents=True, exist_ok=True)  # SLURM writes its log there, and does not make it
         script = slurm(
@@ -102,18 +94,6 @@ class Launch(Command):
         arguments.output.write_text(script)
         print(f"sbatch {shlex.quote(str(arguments.output))}", file=sys.stderr)
         return 0
-
-
-def check_layout(strategy: Any, data: Data, ranks: int) -> None:
-    """Raise `UserError` if the recipe's mesh is not of so many ranks, or its batch does not divide over them."""
-    if not isinstance(strategy, Mapping):
-        data.micro(ranks)
-        return
-    sizes = {name: strategy[name] for name in MESH if name in strategy}
-    product = math.prod(sizes.values())
-    if sizes and product != ranks:
-        shown = " x ".join(f"{name} {size}" for name, size in sizes.items())
-        raise UserError(f"the mesh {shown} is of {product} ranks, but nodes x devices are {ranks}")
 
 
 def slurm(
