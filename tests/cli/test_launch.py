@@ -79,7 +79,7 @@ STAND_IN = '''
 
 
 @pytest.fixture
-def recipe(tmp_path):
+def recipe(tmp_path, monkeypatch):
     """A small recipe in a folder whose name a careless script stumbles over."""
     place = tmp_path / 'it\'s $HOME; a "b" %j'
     texts = place / "texts"
