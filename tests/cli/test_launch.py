@@ -105,6 +105,7 @@ def recipe(tmp_path, monkeypatch):
         "validation": {"tokens": 64},
         "checkpoint": {"every_steps": 2},
     }
+    monkeypatch.chdir(tmp_path)
     path = place / "tiny.yaml"
     path.write_text(yaml.safe_dump(values))
     return path
