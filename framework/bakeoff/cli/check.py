@@ -45,6 +45,7 @@ class Check(Command):
         import torch
 
         from bakeoff.recipe.demands import refuse_foresight
+        from bakeoff.train.devices import check_devices
 
         torch.set_num_threads(1)  # the layers under test are small, and memory is planned beside them
         models = {name: _allocated(each, each.demands()) for name, each in recipes.items()}
@@ -52,6 +53,7 @@ class Check(Command):
         known: dict[Any, Any] = {}
         for name, each in recipes.items():
             refuse_foresight(each, models[name])
+            check_devices(each, models[name])
             print(f"{name}  {hashes[name]}", flush=True)
             print(f"  schema        ok: {', '.join(each.components())}")
             print("  capabilities  ok")

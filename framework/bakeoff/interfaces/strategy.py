@@ -12,6 +12,15 @@ class Strategy(Component):
     """What stands at `trainer.strategy`, where it is none of Lightning's own."""
 
     kind = "strategy"
+    carries_state: bool = True
+    """Whether states go on from step to step under it (`trainer.stateful`)."""
+
+    def check(self, model: Any, *, devices: int, nodes: int) -> list[str]:
+        """Names of the parameters of a language model, on any device, of which ranks would hold parts only.
+
+        Raises `UserError` naming what of the model cannot be laid out so. It is called before a run starts.
+        """
+        return []
 
     @abstractmethod
     def lightning(self, *, devices: int, nodes: int) -> Any:

@@ -112,21 +112,23 @@ class Heartbeat:
                     return
                 time.sleep(0.05)
 
-    def tell(self, message: str, code: int, *, first: bool = False) -> None:
+    def tell(self, message: str, code: int, *, first: bool = False, after: float = 0.0) -> None:
         """Say once for all ranks why the job ends, before this rank raises; the others end with `code`.
 
         Parameters
         ----------
         first : all ranks have the same to say, and the first one speaks.
+        after : beats that the first one has to speak before this one does, since it may have the same to say.
         """
         self.stopped.set()
         words = json.dumps({"rank": self.member.rank, "code": code})
         with contextlib.suppress(RuntimeError):
-            if first and self.member.rank:
-                deadline = time.monotonic() + 5 * self.every
-                while not self.store.get("beats/words") and time.monotonic() < deadline:
+            if self.member.rank:
+                deadline = time.monotonic() + (5 if first else after) * self.every
+                while time.monotonic() < deadline and not self.store.get("beats/words"):
                     time.sleep(0.1)
-                return
+                if first:
+                    return
             held = self.store.compare_set("beats/words", "", words)
             if held == words.encode():
                 _print(message)

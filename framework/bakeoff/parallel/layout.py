@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
-from bakeoff.errors import CapabilityError
+from bakeoff.errors import CapabilityError, UserError
 from bakeoff.interfaces.cut import local, shares_of
 from bakeoff.interfaces.init import roles
 from bakeoff.interfaces.objective import Objective
@@ -131,15 +131,16 @@ def pieces(module: nn.Module) -> dict[str, Piece]:
 def piece_of(owner: nn.Module, name: str, tensor: Tensor) -> Piece:
     """What this rank holds of a parameter or buffer that stands directly in a module."""
     own, start = local(tensor)
-    whole, share, first = tuple(tensor.shape), shares_of(owner).get(name), 0
+    whole: tuple[int, ...] = tuple(tensor.shape)
+    share = shares_of(owner).get(name)
     boxes: tuple[Box, ...] = (Box((0,) * len(whole), (0,) * len(whole), whole),)
     if share is not None:
         whole = tuple(share.whole(tensor.shape))
         boxes = cut(whole, share.dim, share.ranges)
     if is_spread(owner):
-        first = owner.first  # type: ignore[assignment]
-        whole = (whole[0] * owner.ranks.size(), *whole[1:])  # type: ignore[union-attr, operator]
-        boxes = tuple(Box((first + box.whole[0], *box.whole[1:]), box.local, box.size) for box in boxes)
+        stack: Any = owner
+        whole = (whole[0] * stack.ranks.size(), *whole[1:])
+        boxes = tuple(Box((stack.first + box.whole[0], *box.whole[1:]), box.local, box.size) for box in boxes)
     if is_sharded(tensor):
         boxes = chunked(boxes, start, start + len(own))
     return Piece(torch.Size(whole), boxes, own.detach())
@@ -172,6 +173,18 @@ def refuse_context(model: LanguageModel, ranks: int) -> None:
             f"a mesh with context over 1 shares out each sequence, but {', '.join(sorted(told))} claim no "
             "`context_parallel`; set context: 1, or use parts that claim it (bakeoff show NAME)"
         )
+
+
+def refuse_uneven(model: LanguageModel, ranks: int) -> None:
+    """Raise `UserError` with the path of a mixture whose experts do not divide over so many ranks."""
+    for path, owner in model.named_modules():
+        held = owner.parameters(recurse=False) if hasattr(owner, "ranks") else ()
+        count = next((len(parameter) for parameter in held), 0)
+        if count % ranks:
+            raise UserError(
+                f"model.{path}: its {count} experts do not divide over the mesh's {ranks} expert ranks; possible: "
+                f"{', '.join(str(n) for n in range(1, count + 1) if count % n == 0)}"
+            )
 
 
 def _move_whole(module: nn.Module, device: torch.device) -> None:

@@ -144,18 +144,24 @@ def refuse_whole(model: LanguageModel, *, sequence_parallel: bool = False) -> No
         )
 
 
-def check_split(model: LanguageModel, ranks: int, *, sequence_parallel: bool = False) -> None:
-    """Raise as `split_model` would, without ranks: `UserError` with the path of a part whose sizes do not divide."""
+def check_split(model: LanguageModel, ranks: int, *, sequence_parallel: bool = False) -> list[str]:
+    """Names of what `split_model` would split.
+
+    Raises as it would, without ranks: `UserError` with the path of a part whose sizes do not divide.
+    """
     refuse_whole(model, sequence_parallel=sequence_parallel)
     paths = {id(module): path for path, module in model.named_modules()}
+    split = [f"{paths[id(_embedding(model.backbone))]}.weight"]
     for part in [*outermost(model), *_shared_parts(model.backbone)]:
         for owner in part.modules():
             try:
                 for path, cut in owner.parallel_plan(ranks).items() if isinstance(owner, Part) else ():
                     module, _, name = path.rpartition(".")
                     cut.ranges(getattr(owner.get_submodule(module), name).shape[cut.dim], ranks, 0)
+                    split.append(f"{paths[id(owner)]}.{path}")
             except ValueError as error:
                 raise UserError(f"model.{paths[id(owner)]} ({type(owner).__name__}): {error}") from error
+    return split
 
 
 def outermost(module: nn.Module) -> Iterator[Part]:

@@ -25,6 +25,7 @@ from bakeoff.train.checkpoint import Checkpoints
 from bakeoff.train.conductor import Conductor
 from bakeoff.train.continuing import check_recorded
 from bakeoff.train.curve import Curve, read_curve
+from bakeoff.train.devices import check_devices
 from bakeoff.train.failures import Interrupted, is_out_of_memory, out_of_memory
 from bakeoff.train.folder import SHARED_FOLDER, RunFolder, choose_folder
 from bakeoff.train.job import Job, check_launched, job_of, launched_job
@@ -39,7 +40,7 @@ from bakeoff.train.records import described, identify, record, write_summary
 from bakeoff.train.run import Run, load_run
 from bakeoff.train.saving import load_checkpoint, steps
 from bakeoff.train.stopping import StopRequested, StopSignals
-from bakeoff.train.trainer import batch_ranks, build_trainer, on_mesh, ranks_of, refuse_layout
+from bakeoff.train.trainer import batch_ranks, build_trainer, on_mesh, ranks_of
 from bakeoff.train.validation import Validation
 from bakeoff.train.weights import begin, source_of
 
@@ -68,7 +69,9 @@ def fit(recipe: Recipe, *, folder: Path | str | None = None, progress: Progress 
 
 
 def _fit(recipe: Recipe, folder: Path | str | None, progress: Progress, resume: bool, job: Job | None) -> Run:
-    refuse_foresight(recipe, recipe.demands())
+    outline = recipe.demands()
+    refuse_foresight(recipe, outline)
+    check_devices(recipe, outline)
     if progress is True and recipe.tree["trainer"].get("enable_progress_bar") is False:
         progress = False
     place = RunFolder(Path(folder) if folder is not None else _folder(recipe, job))
@@ -134,7 +137,6 @@ def _train(
     display = display_for(progress, main=main)
     with _memory_told(recipe, trainer):
         assembly = assemble(recipe, progress=progress is True and main, filled=not on_mesh(trainer))
-    refuse_layout(trainer, assembly)
     trainer.accumulate_grad_batches = assembly.data.accumulation(batch_ranks(trainer))
     kept, wanted = recipe.tree["checkpoint"], recipe.tree["validation"]
     checkpoints = Checkpoints(place.checkpoints, every=kept["every_steps"], keep=kept["keep"])

@@ -111,7 +111,7 @@ class Job:
             heart.tell(str(error), 2, first=True)
             error.told = True
         elif isinstance(error, UserError):
-            heart.tell(f"{self.member.name}: {error}", 2)
+            heart.tell(f"{self.member.name}: {error}", 2, after=2)
             error.told = True
         else:
             what = " ".join(f"{type(error).__name__}: {error}".split())[:300]

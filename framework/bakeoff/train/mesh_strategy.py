@@ -16,16 +16,14 @@ from torch.optim import Optimizer
 from bakeoff.errors import CapabilityError
 from bakeoff.parallel import checkpoints
 from bakeoff.parallel.contents import contents
-from bakeoff.parallel.layout import Layout, pieces, refuse_context
+from bakeoff.parallel.layout import Layout, pieces
 from bakeoff.parallel.mesh import Mesh, Sizes
 from bakeoff.parallel.pieces import fill_from
-from bakeoff.parallel.tensor import check_split
 from bakeoff.parallel.writer import Writer
 from bakeoff.train.optimizer_state import PREFIX, by_name, empty_state, named, restore, state_pieces
 from bakeoff.train.saving import OPTIMIZER, load_rest, rest_of
 
 if TYPE_CHECKING:
-    from bakeoff.model import LanguageModel
     from bakeoff.train.checkpoint import WholeFiles
     from bakeoff.train.module import TrainingModule
 
@@ -49,12 +47,6 @@ class MeshStrategy(DDPStrategy):
         self.layout: Layout | None = None
         self.writer: Writer | None = None
         self._source: Path | None = None
-
-    def check(self, model: LanguageModel) -> None:
-        """Raise `UserError` naming what of a model, on any device, cannot be laid out on the mesh."""
-        if self.sizes.tensor > 1:
-            check_split(model, self.sizes.tensor, sequence_parallel=self.options["sequence_parallel"])
-        refuse_context(model, self.sizes.context)
 
     @property
     def restore_checkpoint_after_setup(self) -> bool:

@@ -11,6 +11,7 @@ from bakeoff.interfaces.strategy import Strategy
 from bakeoff.parallel.mesh import Sizes
 
 if TYPE_CHECKING:
+    from bakeoff.model import LanguageModel
     from bakeoff.train.mesh_strategy import MeshStrategy
 
 
@@ -25,6 +26,8 @@ class OnMesh(Strategy):
     cpu_offload : shards stand in the memory of the host, and are updated there.
     """
 
+    carries_state = False
+
     def __init__(self, *, sequence_parallel: bool = False, reshard: bool = True, cpu_offload: bool = False):
         self.sequence_parallel, self.reshard, self.cpu_offload = sequence_parallel, reshard, cpu_offload
 
@@ -36,10 +39,32 @@ class OnMesh(Strategy):
         """Those along data, expert and shard."""
         return self.sizes(devices=devices, nodes=nodes).batch
 
+    def check(self, model: LanguageModel, *, devices: int, nodes: int) -> list[str]:
+        """Names of the parameters of a model, on any device, of which ranks would hold parts only.
+
+        Raises `UserError` naming what of the model, or of what was asked for, cannot be laid out on the mesh.
+        """
+        from bakeoff.parallel.layout import refuse_context, refuse_uneven, staying_whole  # slow to import
+        from bakeoff.parallel.tensor import check_split
+
+        sizes, cut = self._checked(devices, nodes), []
+        refuse_context(model, sizes.context)
+        refuse_uneven(model, sizes.expert)
+        if sizes.tensor > 1:
+            cut = check_split(model, sizes.tensor, sequence_parallel=self.sequence_parallel)
+        if sizes.shard > 1:
+            whole = staying_whole(model)
+            cut += [name for name, parameter in model.named_parameters() if parameter not in whole]
+        return list(dict.fromkeys(cut))
+
     def lightning(self, *, devices: int, nodes: int) -> MeshStrategy:
         """The strategy of Lightning that lays a model out on the mesh."""
         from bakeoff.train.mesh_strategy import MeshStrategy
 
+        options = {"sequence_parallel": self.sequence_parallel, "reshard": self.reshard, "offload": self.cpu_offload}
+        return MeshStrategy(self._checked(devices, nodes), options)
+
+    def _checked(self, devices: int, nodes: int) -> Sizes:
         sizes = self.sizes(devices=devices, nodes=nodes)
         if self.sequence_parallel and sizes.tensor == 1:
             raise UserError("trainer.strategy.sequence_parallel needs ranks along tensor; the mesh has 1")
@@ -47,8 +72,7 @@ class OnMesh(Strategy):
             raise UserError(
                 "trainer.strategy.cpu_offload needs ranks along shard, whose shards it moves; the mesh has 1"
             )
-        options = {"sequence_parallel": self.sequence_parallel, "reshard": self.reshard, "offload": self.cpu_offload}
-        return MeshStrategy(sizes, options)
+        return sizes
 
 
 class Grid(OnMesh):

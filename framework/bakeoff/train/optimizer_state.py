@@ -118,9 +118,10 @@ def state_pieces(tensors: Mapping[str, Tensor], pieces: Mapping[str, Piece]) -> 
     return made
 
 
-def refuse_cut(optimizer: Optimizer, cut: Iterable[str]) -> None:
+def refuse_cut(optimizer: Optimizer | type[Optimizer], cut: Iterable[str]) -> None:
     """Raise `CapabilityError` if one of the parameters that are `cut` cannot be updated in parts by this optimizer."""
-    kind, names = type(optimizer.inner if isinstance(optimizer, MasterWeights) else optimizer), list(cut)
+    inner, names = optimizer.inner if isinstance(optimizer, MasterWeights) else optimizer, list(cut)
+    kind = inner if isinstance(inner, type) else type(inner)
     if names and kind not in ELEMENTWISE and not getattr(kind, "elementwise", False):
         known = ", ".join(one.__name__ for one in ELEMENTWISE)
         raise CapabilityError(

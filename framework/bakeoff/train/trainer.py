@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -13,11 +12,9 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from bakeoff.errors import CapabilityError, UserError
 from bakeoff.interfaces.strategy import Strategy
 from bakeoff.train.checkpoint import WholeFiles
+from bakeoff.train.devices import devices_of
 from bakeoff.train.loop import NoProfiler, lean
 from bakeoff.train.mesh_strategy import MeshStrategy
-
-if TYPE_CHECKING:
-    from bakeoff.train.assembly import Assembly
 from bakeoff.train.precision import own_precision
 
 #: Always so: validation, checkpoints, progress and the order of samples are bakeoff's.
@@ -55,7 +52,7 @@ def build_trainer(arguments: dict[str, Any], *, root: Any, identity: str) -> pl.
         given["plugins"].append(precision)
     given.setdefault("profiler", NoProfiler())
     if isinstance(given.get("strategy"), Strategy):
-        given["devices"] = devices = _devices(given)
+        given["devices"] = devices = devices_of(given)
         given["strategy"] = given["strategy"].lightning(devices=devices, nodes=given.get("num_nodes", 1))
     try:
         trainer = pl.Trainer(**{**DEFAULTS, **given, **OURS}, default_root_dir=root)
@@ -69,18 +66,6 @@ def build_trainer(arguments: dict[str, Any], *, root: Any, identity: str) -> pl.
 def on_mesh(trainer: pl.Trainer) -> bool:
     """Whether ranks hold pieces of the model."""
     return isinstance(trainer.strategy, MeshStrategy)
-
-
-def refuse_layout(trainer: pl.Trainer, assembly: Assembly) -> None:
-    """Raise `UserError` for what the run's mesh cannot do with its recipe."""
-    strategy = trainer.strategy
-    if not isinstance(strategy, MeshStrategy):
-        return
-    if assembly.recipe.stateful:
-        raise CapabilityError(
-            "trainer.stateful carries states from step to step, which a mesh does not: use strategy ddp"
-        )
-    strategy.check(assembly.model)
 
 
 def batch_ranks(trainer: pl.Trainer) -> int:
@@ -108,17 +93,6 @@ def check_optimizer(trainer: pl.Trainer, optimizer: Any) -> None:
             "a fused optimizer cannot be clipped under trainer.precision 16-mixed: set optimizer.fused=false, "
             "or use trainer.precision=bf16-mixed"
         )
-
-
-def _devices(given: dict[str, Any]) -> int:
-    """Processes on a machine."""
-    devices = given.get("devices", "auto")
-    if isinstance(devices, (list, tuple)):
-        return len(devices)
-    if str(devices) in ("auto", "-1"):
-        on_cpu = given.get("accelerator", "auto") == "cpu" or not torch.accelerator.is_available()
-        return 1 if on_cpu else torch.accelerator.device_count()
-    return int(devices)
 
 
 def _refuse_ours(given: dict[str, Any]) -> None:
