@@ -13,7 +13,6 @@ from bakeoff.evaluate.precision import PRECISIONS, autocast, precision_of
 from bakeoff.interfaces.objective import Terms
 from bakeoff.model.carrying import Carried
 from bakeoff.model.casting import cast
-from bakeoff.train.blocks import prepare_blocks
 from bakeoff.train.master_weights import with_masters
 
 
@@ -24,6 +23,8 @@ class TrainingSteps:
     """
 
     def __init__(self, measured: Measured):
+        from bakeoff.train.blocks import prepare_blocks  # imports Lightning, which checks of a recipe do without
+
         self.measured = measured
         own = PRECISIONS.get(precision_of(measured.recipe), (torch.float32, None))[0]
         self.model = cast(copy.deepcopy(measured.model), own).train()
