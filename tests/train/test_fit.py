@@ -15,7 +15,7 @@ import torch
 import yaml
 from bakeoff.cli.main import main
 from bakeoff.errors import UserError
-from bakeoff.train import NotFinite, fit, fitting
+from bakeoff.train import Interrupted, NotFinite, fit, fitting
 from bakeoff.train.module import TrainingModule
 
 
@@ -248,10 +248,10 @@ def test_a_run_is_continued_by_its_folder_alone(values, tmp_path, capsys, monkey
 
 def test_the_first_rank_speaks_for_all(tiny, tmp_path, monkeypatch):
     def stopped(*_):
-        raise NotFinite("the same on all ranks")
+        raise Interrupted("the same on all ranks", 1)
 
     monkeypatch.setattr(fitting, "_train", stopped)
-    with pytest.raises(NotFinite):
+    with pytest.raises(Interrupted):
         fit(tiny(), folder=tmp_path, progress=False)
     monkeypatch.setattr(pl.Trainer, "is_global_zero", False)
     with pytest.raises(SystemExit) as caught:
