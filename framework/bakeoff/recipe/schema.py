@@ -133,7 +133,7 @@ def _trainer(checker: Checker, value: Any, path: str) -> Any:
         if strategy in known:
             kept["strategy"] = strategy = {"use": strategy}
         if isinstance(strategy, Mapping) and "pipeline" in strategy:
-            told = "there is no pipeline parallelism: give its ranks to shard (parameters sharded) or tensor (parts split)"
+            told = "there is no pipeline parallelism: give its ranks to shard (of parameters) or tensor (of each part)"
             checker.slip(join(path, "strategy.pipeline"), told)
             kept["strategy"] = strategy = {key: item for key, item in strategy.items() if key != "pipeline"}
         if isinstance(strategy, Mapping) and "." not in str(strategy.get("use")):

@@ -15,6 +15,7 @@ from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.backbone import Backbone
 from bakeoff.interfaces.objective import Objective
 from bakeoff.interfaces.schedule import Schedule
+from bakeoff.model import LanguageModel
 from bakeoff.model.carrying import Carried, odd_values
 from bakeoff.parallel.gradients import Gradients
 from bakeoff.parallel.layout import Layout, Learner, pieces
@@ -72,7 +73,7 @@ class TrainingModule(LeanModule):
     def __init__(
         self,
         *,
-        model: nn.Module,
+        model: LanguageModel,
         objective: Objective,
         make_optimizer: Callable[[Iterable[Any]], Optimizer],
         schedule: Schedule,

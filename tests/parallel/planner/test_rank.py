@@ -121,8 +121,11 @@ def job(modes: tuple[str, ...] = ("none", "full"), kept: int = 100) -> Job:
 
 def test_memory_by_hand():
     whole = estimate(job(), Sizes(data=4), "none", DEVICE, 4)
-    # 220 elements of 4 bytes; 2 rows keep 400; backward: 400 + 40, 400 + 440, 200 + 840, 880: no more than 1040
-    assert whole.memory == (880, 880, 1760, 1040 - 880)
+    # 220 elements of 4 bytes; 2 rows keep 400; backward: 400 + 40, 400 + 440, 200 + 840, 880: no more than 1040; to add
+    # up, the gradients of 880 bytes pass through a bucket
+    assert whole.memory == (880, 880, 1760, 880)
+    # alone, 8 rows keep 1600, and the head and the last block have gradients of 440
+    assert estimate(job(), Sizes(), "none", DEVICE, 4).memory == (880, 880, 1760, 1600 + 440 - 880)
     # a quarter; root 2 x 4 x 20 whole for the step, one block in 2 bytes thrice and its gradient in 4: 1000
     sharded = estimate(job(), Sizes(shard=4), "none", DEVICE, 4)
     assert sharded.memory[:3] == (220, 220, 440)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bakeoff.model.devices import Accelerator
+from bakeoff.parallel.gradients import BUCKET
 from bakeoff.parallel.mesh import DIMENSIONS, Sizes
 from bakeoff.parallel.planner import ring, traffic
 from bakeoff.parallel.planner.counting import Kept, step_peak
@@ -163,7 +164,7 @@ def footprint(
 
     Of sharded parameters, those outside of blocks are gathered for the whole step; a block's in the computing type, the
     next block's while they are still there, and its gradient stands whole before it is scattered. Without shards
-    autocast's copies of all parameters stay.
+    autocast's copies of all parameters stay. What replicas add up after the backward passes through one more bucket.
     """
     elements = [one.on(layout.expert) for one in held]
     own = [job.own * count / layout.shard for count in elements]
@@ -174,7 +175,8 @@ def footprint(
     parameters, optimizer = sum(own), job.optimizer * sum(own)
     standing = parameters if accumulate else 0.0
     most = step_peak(kept, own, recompute=recompute, standing=standing, gathered=gathered)
-    return Footprint(parameters, parameters, optimizer, max(most - parameters, job.updating * parameters))
+    bucket = min(job.own * BUCKET, parameters) if layout.data * layout.expert > 1 else 0.0
+    return Footprint(parameters, parameters, optimizer, max(most - parameters, job.updating * parameters, bucket))
 
 
 def sending(
