@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bakeoff.errors import CapabilityError
-from bakeoff.interfaces.component import Reference
+from bakeoff.interfaces.component import Capabilities, Reference
 from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.part import StatefulPart
 from bakeoff.interfaces.result import Result
@@ -41,6 +42,12 @@ class TransformerBody(ComposedBlock):
         self.context, self.adapted, self.rank = context, dict(adapters), rank
         self.uses = nn.ModuleList()
         self.parts: dict[str, Any] | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:  # type: ignore[override]
+        """What its parts can do; adapters stand whole, and cannot serve layers that ranks share out."""
+        inner = super().capabilities
+        return replace(inner, tensor_parallel=inner.tensor_parallel and not self.adapted)
 
     def add_use(self, name: str, parts: dict[str, Any]) -> int:
         """A further use, with adapters of its own; its number. Raises `ValueError` if it asks for other parts."""
