@@ -92,6 +92,7 @@ class Heartbeat:
         if self.member.rank == 0:
             for key in ("words", *map(str, range(self.member.size))):
                 self.store.set(f"beats/{key}", "")
+            self._say(0)  # whoever comes knows it from the first moment: with it, the store would be lost
             self.store.set("beats/open", "")
         else:
             self.store.wait(["beats/open"])
