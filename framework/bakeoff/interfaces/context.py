@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -31,19 +29,6 @@ class SharedParts(dict[str, "nn.Module"]):
     """Modules that layers share on purpose, by name; the model registers each of them once."""
 
 
-_mesh: ContextVar[DeviceMesh | None] = ContextVar("mesh", default=None)
-
-
-@contextmanager
-def built_on(mesh: DeviceMesh | None) -> Iterator[None]:
-    """Models that are built inside are laid out on `mesh`: its dimensions are known by name, such as `expert`."""
-    token = _mesh.set(mesh)
-    try:
-        yield
-    finally:
-        _mesh.reset(token)
-
-
 @dataclass(frozen=True, kw_only=True)
 class LayerContext:
     """The one positional argument of every part's constructor."""
@@ -65,8 +50,8 @@ class LayerContext:
     """Keys that a query sees at most, itself included; None: all. Set by the mixer for its attention op."""
     soft_cap: float | None = None
     """Attention logits are `cap * tanh(logits / cap)`. Set by the mixer for its attention op."""
-    mesh: DeviceMesh | None = field(default_factory=_mesh.get, repr=False)
-    """What the model is laid out on; by default that of the enclosing `built_on`."""
+    mesh: DeviceMesh | None = field(default=None, repr=False)
+    """What the part is laid out on from the start, its dimensions known by name; None: it is built whole."""
     parts: SharedParts = field(default_factory=SharedParts, repr=False)
 
     def child(self, **known: Any) -> LayerContext:

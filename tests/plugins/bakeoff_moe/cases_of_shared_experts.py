@@ -9,7 +9,8 @@ import torch
 from bakeoff.interfaces import LayerContext, Sequence
 from bakeoff.interfaces.cut import Share, shares_of
 from bakeoff.interfaces.init import initialise
-from bakeoff.model.spreading import spread, spread_parameters
+from bakeoff.model.spreading import spread
+from bakeoff.parallel.layout import is_spread
 from bakeoff.parallel.tensor import Stream, share_out, work_together
 from bakeoff.testing.build import built
 from bakeoff.testing.values import jitter
@@ -53,11 +54,12 @@ def layer_equals_one(arguments: dict[str, Any]) -> None:
     own_y, own_dx = run(part, x[home], pull[home])
     torch.testing.assert_close(own_y, y[home], rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(own_dx, dx[home], rtol=1e-10, atol=1e-12)
-    apart, expected = spread_parameters(part), dict(whole.named_parameters())
+    expected = dict(whole.named_parameters())
     for name, parameter in part.named_parameters():
         gradient, (path, _, last) = expected[name].grad, name.rpartition(".")
-        cut = shares_of(part.get_submodule(path)).get(last)
-        if name in apart:
+        owner = part.get_submodule(path)
+        cut = shares_of(owner).get(last)
+        if is_spread(owner):
             gradient = gradient[own * E // 2 : (own + 1) * E // 2]
         else:
             distributed.all_reduce(parameter.grad, group=mesh["expert"].get_group())

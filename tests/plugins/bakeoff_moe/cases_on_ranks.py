@@ -8,22 +8,12 @@ from typing import Any
 import pytest
 import torch
 from bakeoff.interfaces import Capabilities, FeedForward, LayerContext, Result, Router, Routing, Sequence
-from bakeoff.interfaces.context import built_on
 from bakeoff.interfaces.init import initialise
-from bakeoff.model import LanguageModel
-from bakeoff.model.spreading import (
-    average_spread_gradients,
-    gathered_state_dict,
-    spread,
-    spread_parameters,
-    total_norm,
-)
-from bakeoff.parts.causal import Causal
+from bakeoff.model.spreading import spread
+from bakeoff.parallel.layout import is_spread
 from bakeoff.parts.linear import Linear
 from bakeoff.parts.needs import gather
-from bakeoff.testing.build import built, resolved
-from bakeoff.train.module import all_add
-from bakeoff.train.sums import StepSums
+from bakeoff.testing.build import built
 from bakeoff_moe import MixtureOfExperts
 from bakeoff_moe.exchange import exchange
 from torch import Tensor, distributed, nn
@@ -133,6 +123,12 @@ def run(part: nn.Module, x: Tensor, tokens: Tensor, real: Tensor, pull: Tensor) 
     return result.y.detach(), x.grad, {name: value.detach() for name, value in result.aux.items()}
 
 
+def spread_names(part: nn.Module) -> set[str]:
+    """Parameters of which each rank has other experts'."""
+    owners = dict(part.named_modules())
+    return {name for name, _ in part.named_parameters() if is_spread(owners[name.rpartition(".")[0]])}
+
+
 def layer_equals_one(arguments: dict[str, Any], ids: str = "any", data: int = 1, from_the_start: bool = True) -> None:
     """Outputs, all gradients, sums and what is learnt by rule, of a layer in training mode."""
     mesh = mesh_of(data)
@@ -149,7 +145,7 @@ def layer_equals_one(arguments: dict[str, Any], ids: str = "any", data: int = 1,
     own_y, own_dx, own_sums = run(part, x[mine], tokens[mine], real[mine], pull[mine])
     close(own_y, y[mine], "outputs")
     close(own_dx, dx[mine], "gradients by the input")
-    apart, experts = spread_parameters(part), E // mesh["expert"].size()
+    apart, experts = spread_names(part), E // mesh["expert"].size()
     first = mesh["expert"].get_local_rank() * experts
     for (name, own), (_, theirs) in zip(part.named_parameters(), whole.named_parameters(), strict=True):
         assert (own.grad is None) == (theirs.grad is None)
@@ -167,75 +163,6 @@ def layer_equals_one(arguments: dict[str, Any], ids: str = "any", data: int = 1,
     for (name, own), (_, theirs) in zip(part.named_buffers(), whole.named_buffers(), strict=True):
         assert torch.equal(own, theirs), name
         assert own.any(), name
-
-
-def model_of(mesh=None) -> LanguageModel:
-    """Two layers, of attention and a mixture that has everything."""
-    mixture = {
-        "use": "mixture_of_experts",
-        "n_experts": E,
-        "expert": {"use": "gated_mlp", "width": 6},
-        "router": {"use": "bias_balanced", "k": 2, "rate": 0.1},
-        "shared": {"use": "mlp", "width": 5},
-        "balance": [{"use": "load_balance", "coefficient": 0.1}, {"use": "router_z_loss", "coefficient": 0.1}],
-    }
-    block = {"use": "pre_norm", "mixer": {"use": "attention", "n_heads": 2}, "feed_forward": mixture}
-    backbone = {"use": "decoder", "depth": 2, "pattern": ["layer"], "blocks": {"layer": block}}
-    with built_on(mesh):
-        model = LanguageModel(d_model=D, vocab_size=E * E + 1, max_length=32, backbone=resolved(backbone))
-    return model.initialise(3).double()
-
-
-class _Terms(nn.Module):
-    """A model under its objective, as it is wrapped for data parallelism: what to differentiate of a micro-batch."""
-
-    def __init__(self, model: LanguageModel, **ranks: Any):
-        super().__init__()
-        self.model = model
-        self.sums = StepSums(nominal=16.0, **ranks)
-
-    def forward(self, tokens: Tensor, real: Tensor) -> Tensor:
-        return self.sums.enter(*Causal()(self.model, {"tokens": tokens, "real": real}))
-
-
-def training_equals_one(data: int) -> None:
-    """Three steps, clipped, with unequal numbers of targets; one process takes the ranks' batches one by one."""
-    mesh, n = mesh_of(data), distributed.get_world_size()
-    tokens, _, real, rows = batch("any")
-    whole, part = _Terms(model_of()), _Terms(model_of(mesh), ranks=n, add_up=all_add)
-    apart = list(spread_parameters(part))
-    assert bool(apart) == (mesh["expert"].size() > 1)
-    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(part, apart)
-    wrapped = DistributedDataParallel(part)
-    optimizers = [torch.optim.AdamW(one.parameters(), lr=0.01, eps=1e-4) for one in (whole, part)]
-    for _ in range(3):
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        for mine in rows:
-            whole(tokens[mine], real[mine]).backward()
-        wrapped(tokens[rows[rank()]], real[rows[rank()]]).backward()
-        average_spread_gradients(part, mesh)
-        totals = [one.sums.finish(list(one.parameters())) for one in (whole, part)]
-        norm, own_norm = (
-            torch.nn.utils.get_total_norm([p.grad for p in whole.parameters()]),
-            total_norm(part, mesh["expert"]),
-        )
-        close(own_norm, norm, "norm")
-        for one, of, its_norm in zip((whole, part), totals, (norm, own_norm), strict=True):
-            torch.nn.utils.clip_grads_with_norm_(one.parameters(), 0.5 * float(norm), its_norm)
-            optimizers[one is part].step()
-            sums = {name.removeprefix("aux."): of[name] for name in of.places if name.startswith("aux.")}
-            with torch.no_grad():
-                one.model.backbone.after_step(one.model.backbone.layer_statistics(sums))
-    theirs, held = whole.model.state_dict(), gathered_state_dict(part.model)
-    assert bool(held) == (mesh["expert"].get_local_rank() == 0)
-    for name, value in held.items():
-        close(value, theirs[name], name)
-    assert not held or held.keys() == theirs.keys()
-    again = model_of(mesh)
-    again.load_state_dict(theirs)
-    for (name, value), own in zip(part.model.state_dict().items(), again.state_dict().values(), strict=True):
-        close(own, value, name)
 
 
 def exchange_and_back(dtype: str) -> None:

@@ -60,7 +60,7 @@ def test_a_whole_layer_spread_afterwards_and_over_replicas(ranks, data):
 @pytest.mark.slow
 @pytest.mark.parametrize("data", [1, 2])
 def test_training_a_model_equals_one_process(ranks, data):
-    ranks.run(CASES, "training_equals_one", data=data)
+    ranks.run(CASES.with_name("cases_of_training.py"), "training_equals_one", data=data)
 
 
 @pytest.mark.slow
