@@ -1,12 +1,23 @@
 """What ranks do in the tests of layouts: a step of a model on a mesh beside the step of one process on all rows."""
 
+from pathlib import Path
+
 import torch
+from bakeoff.data import Data
 from bakeoff.model import LanguageModel
+from bakeoff.parallel import checkpoints
 from bakeoff.parallel.gradients import Gradients
 from bakeoff.parallel.layout import Layout, Learner, pieces
 from bakeoff.parallel.mesh import Mesh, Sizes
 from bakeoff.parts.causal import Causal
+from bakeoff.parts.corpora.text_files import TextFiles
+from bakeoff.parts.tokenizers.byte import ByteTokenizer
 from bakeoff.testing.build import resolved
+from bakeoff.train.optimizers import build_optimizer
+from torch import distributed
+
+ATTENTION = {"use": "attention", "n_heads": 4, "position": {"use": "rope"}}
+GPT = {"layer": {"use": "pre_norm", "mixer": ATTENTION, "feed_forward": {"use": "mlp", "width": 24}}}
 
 
 def unfilled(blocks, *, vocab_size=11, depth=2, tied_embedding=True, **decoder):
@@ -60,6 +71,68 @@ def step(sizes, blocks, options=None, rows=(3, 0, 1, 2), length=9, **model):
             torch.testing.assert_close(
                 piece.view(box), expected, rtol=1e-10, atol=1e-11, msg=lambda t, n=name: f"{n} {t}"
             )
+
+
+def tied_after_a_step(sizes, folder):
+    """After a step, and after a reload: one tensor for embedding and head, which the optimizer has once."""
+    mesh, tied = Mesh(Sizes(**sizes), "cpu"), "model.head.projection.weight"
+
+    def made(seed):
+        layout = Layout(mesh)
+        with torch.device("meta"):
+            trained = Learner(unfilled(GPT), Causal())
+        layout.lay_out(trained, torch.device("cpu"), seed)
+        gradients = Gradients(layout.leaves(trained), mesh)
+        return (
+            trained,
+            gradients,
+            build_optimizer(torch.optim.AdamW, trained, {x.name: x.own for x in gradients.leaves}),
+        )
+
+    def held_once(trained, optimizer):
+        assert trained.model.head.projection.weight is trained.model.backbone.embed.weight
+        assert torch.equal(pieces(trained)[tied].local, pieces(trained)["model.backbone.embed.weight"].local)
+        counted = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        assert len(counted) == len({id(parameter) for parameter in counted}) == len(dict(trained.named_parameters()))
+        assert tied not in dict(trained.named_parameters())
+
+    trained, gradients, optimizer = made(1)
+    before = pieces(trained)[tied].local.clone()
+    learned(trained, {"tokens": torch.arange(8)[None], "real": torch.ones(1, 8, dtype=torch.bool)})
+    gradients.adopt()
+    gradients.add_up()
+    optimizer.step()
+    held_once(trained, optimizer)
+    assert not torch.equal(pieces(trained)[tied].local, before)
+    checkpoints.write(pieces(trained), Path(folder), group=None)
+    again, _, other = made(2)
+    checkpoints.read(Path(folder), pieces(again))
+    held_once(again, other)
+    for name, piece in pieces(trained).items():
+        assert torch.equal(pieces(again)[name].local, piece.local), name
+
+
+def rows_of_each_step(sizes, folder, steps=3):
+    """The global batch of each step is that of one process, and ranks that differ in `tensor` only read the same."""
+    mesh = Mesh(Sizes(**sizes), "cpu")
+    corpus, tokenizer = TextFiles(path=str(Path(folder) / "texts")), ByteTokenizer()
+    described = {"length": 4, "batch_tokens": 64, "micro_batch": 2, "cache": str(Path(folder) / "cache")}
+    data = Data(corpus=corpus, tokenizer=tokenizer, **described).prepare(progress=False)
+
+    def read(ranks, rank):
+        batches = iter(data.training(tokens_wanted=5, seed=3, ranks=ranks, rank=rank))
+        return [[row for _ in range(data.accumulation(ranks)) for row in next(batches)["tokens"].tolist()]
+                for _ in range(steps)]  # fmt: skip
+
+    every = [None] * mesh.sizes.ranks
+    distributed.all_gather_object(every, (mesh.batch_rank, read(mesh.sizes.batch, mesh.batch_rank)))
+    by_rank = {}
+    for batch_rank, rows in every:
+        assert by_rank.setdefault(batch_rank, rows) == rows
+    assert sorted(by_rank) == list(range(mesh.sizes.batch))
+    for step, wanted in enumerate(read(1, 0)):
+        assert len({tuple(row) for row in wanted}) > 8
+        assert sorted(row for rows in by_rank.values() for row in rows[step]) == sorted(wanted)
 
 
 def same(trained, whole):

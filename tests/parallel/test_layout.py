@@ -4,6 +4,9 @@ import math
 from pathlib import Path
 
 import pytest
+from bakeoff.data import Data
+from bakeoff.parts.corpora.text_files import TextFiles
+from bakeoff.parts.tokenizers.byte import ByteTokenizer
 from bakeoff.testing.ranks import shared_ranks
 
 CASES = Path(__file__).with_name("cases_of_layout.py")
@@ -43,6 +46,28 @@ def test_a_step_is_that_of_one_process(sizes):
 @pytest.mark.parametrize("sizes", [{"expert": 2}, {"data": 2, "expert": 2}, {"expert": 2, "shard": 2}], ids=named)
 def test_a_step_of_experts_is_that_of_one_process(sizes):
     run(sizes, MIXTURE)
+
+
+@pytest.mark.parametrize("sizes", [{"shard": 2}, {"tensor": 2}, {"shard": 2, "tensor": 2}], ids=named)
+def test_an_embedding_that_is_tied_stays_so(sizes, tmp_path):
+    folder = str(tmp_path / "kept")
+    shared_ranks(math.prod(sizes.values())).run(CASES, "tied_after_a_step", sizes=sizes, folder=folder)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [{"shard": 2}, {"tensor": 2}, {"data": 2, "shard": 2}, {"shard": 2, "tensor": 2}, {"data": 2, "expert": 2}],
+    ids=named,
+)
+def test_the_rows_of_a_step_do_not_depend_on_the_layout(sizes, tmp_path):
+    (tmp_path / "texts").mkdir()
+    for number in range(20):
+        words = " ".join(str(number * word) for word in range(1, 40))
+        (tmp_path / "texts" / f"{number}.txt").write_text(words)
+    corpus = TextFiles(path=str(tmp_path / "texts"))
+    data = Data(corpus=corpus, tokenizer=ByteTokenizer(), length=4, batch_tokens=64, cache=str(tmp_path / "cache"))
+    data.prepare(progress=False)
+    shared_ranks(math.prod(sizes.values())).run(CASES, "rows_of_each_step", sizes=sizes, folder=str(tmp_path))
 
 
 def test_a_step_whose_tokens_are_shared_out():
