@@ -128,5 +128,7 @@ def _sum(parameters: list[nn.Parameter], group: ProcessGroup) -> None:
     flat = torch.cat([*(gradient.reshape(-1) for gradient in each), there])
     distributed.all_reduce(flat, group=group)
     *summed, there = flat.split([*(gradient.numel() for gradient in each), len(parameters)])
-    for parameter, gradient, ranks in zip(parameters, summed, there.tolist(), strict=True):
-        parameter.grad = gradient.view_as(parameter) if ranks else None
+    used = all(parameter.grad is not None for parameter in parameters)
+    ranks = [1.0] * len(parameters) if used else there.tolist()  # which waits for a device
+    for parameter, gradient, count in zip(parameters, summed, ranks, strict=True):
+        parameter.grad = gradient.view_as(parameter) if count else None
