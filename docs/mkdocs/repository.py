@@ -8,12 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 #: Title -> page of the site, after the home page.
-PAGES = {"Benchmarks": "benchmarks.md", "Changelog": "changelog.md", "Contributing": "contributing.md"}
+PAGES = {
+    "Benchmarks": "benchmarks.md",
+    "Benchmarks on one GPU": "benchmarks_gpu.md",
+    "Changelog": "changelog.md",
+    "Contributing": "contributing.md",
+}
 
 #: File of the repository -> page of the site; docs/ itself is the site's root.
 SOURCES = {
     "README.md": "index.md",
     "benchmarks/README.md": "benchmarks.md",
+    "benchmarks/gpu/README.md": "benchmarks_gpu.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }
