@@ -207,6 +207,7 @@ class TrainingModule(LeanModule):
         """No parameter has a gradient."""
         if self.gradients is not None:
             self.gradients.drop()
+            return
         for parameter in self.trained:
             parameter.grad = None
 
