@@ -31,6 +31,7 @@ class ClampedGLU(FeedForward):
         bidirectional=True,
         compile=True,
         token_local=True,
+        context_parallel=True,
         tensor_parallel=True,
     )
 

@@ -34,6 +34,13 @@ class Evaluate(Command):
             help="validation, throughput, decode, memory (default: all of these), or tasks (bakeoff list --kind task), "
             "with arguments as in '{use: mqar, pairs: 8}'",
         )
+        parser.add_argument(
+            "--lengths",
+            nargs="+",
+            metavar="LENGTH",
+            help="the loss of the same tokens in rows of these lengths: tokens, or multiples of the training length, as "
+            "in 1x 2x 4x 8x; nothing else is measured then unless --measure names it",
+        )
         parser.add_argument("--device", help="such as cpu or cuda (default: a GPU where there is one)")
         parser.add_argument("--trust", action="store_true", help="run the scripts that the run carries")
 
@@ -41,11 +48,9 @@ class Evaluate(Command):
         """Measure, print, and write."""
         from bakeoff import load_run
         from bakeoff.cli.generate import device_or_best
-        from bakeoff.evaluate import Measured, asked
-        from bakeoff.recipe.reading import parse_value
+        from bakeoff.evaluate import Measured
 
-        given = arguments.measure
-        wanted = asked(None if given is None else [parse_value(word, "--measure") for word in given])
+        wanted = self._wanted(arguments)
         run = load_run(arguments.folder, trust=arguments.trust, device=device_or_best(arguments.device))
         measured = Measured.of(run.model, run.data, run.recipe)
         found: dict[str, float] = {}
@@ -54,13 +59,39 @@ class Evaluate(Command):
             answer = each.answer(measured, Lines())
             found |= answer.figures
             pages |= {each.label: answer.html} if answer.html else {}
-        width = max(len(name) for name in found)
-        for name, value in found.items():
-            print(f"{name:<{width}}  {value:,.6g}" if value < 1e6 else f"{name:<{width}}  {value:,.0f}")
+        for line in lines(found):
+            print(line)
         print(f"kept in {keep(Path(run.folder), found, str(measured.device))}")
         for label, html in pages.items():
             print(f"shown in {write_page(Path(run.folder), label, html)}")
         return 0
+
+    def _wanted(self, arguments: argparse.Namespace) -> list[Asked]:
+        """What is measured: what --measure names, and the lengths; everything where neither is given."""
+        from bakeoff.evaluate import asked
+        from bakeoff.evaluate.asking import one
+        from bakeoff.recipe.reading import parse_value
+
+        given, lengths = arguments.measure, arguments.lengths
+        named = None if given is None else [parse_value(word, "--measure") for word in given]
+        wanted = [] if named is None and lengths else asked(named)
+        if lengths:
+            wanted.append(replace(one({"use": BY_LENGTH, "lengths": lengths}), label=BY_LENGTH))
+        return wanted
+
+
+def lines(found: dict[str, float]) -> list[str]:
+    """The figures one a line; those of `loss_by_length`, several of each length, as a table."""
+    of_lengths = {
+        name.removeprefix(f"{BY_LENGTH}."): value for name, value in found.items() if name.startswith(f"{BY_LENGTH}.")
+    }
+    others = {name: value for name, value in found.items() if not name.startswith(f"{BY_LENGTH}.")}
+    width = max((len(name) for name in others), default=0)
+    told = [
+        f"{name:<{width}}  {value:,.6g}" if value < 1e6 else f"{name:<{width}}  {value:,.0f}"
+        for name, value in others.items()
+    ]
+    return told + (table(of_lengths) if of_lengths else [])
 
 
 class Lines:

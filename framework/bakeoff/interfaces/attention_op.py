@@ -18,6 +18,12 @@ class AttentionOp(Part):
 
     kind = "attention_op"
 
+    def check_ranks(self, ranks: int, *, tensor: int = 1) -> None:
+        """Raise `ValueError` with both numbers if so many `ranks` cannot share out the sequence.
+
+        Asked of ops that claim `context_parallel`; `tensor` ranks share out the heads before.
+        """
+
     @abstractmethod
     def forward(
         self,
@@ -37,4 +43,7 @@ class AttentionOp(Part):
         else they are `sequence.entries()`, in order. `bias` is added to the logits, (B or 1, H, T, S); `sinks` (H,) are
         logits of a key whose value is zero. `out` is (B, T, H, N); the log-sum-exp (B, H, T), float32, or None where
         the backend does not give it. A query that sees no key gives zeros.
+
+        An op that claims `context_parallel` may be given a sequence that ranks share out (`sequence.spans`): all three
+        are of this rank's tokens, and the S keys of `bias` are `sequence.entries()`, those of the whole.
         """

@@ -43,7 +43,9 @@ class Capabilities:
     compile: bool = False
     """Compiles to at most two graphs over sequence lengths (law 11)."""
     tensor_parallel: bool = False
+    """Ranks can share out its parameters (`Part.parallel_plan`, law 10)."""
     context_parallel: bool = False
+    """Ranks can share out the tokens of a row (`sequence.spans`, law 10)."""
     token_local: bool = False
     """Each token's output depends on that token alone, and on nothing that its sequence says of it."""
     lost_in_training: frozenset[str] = frozenset()

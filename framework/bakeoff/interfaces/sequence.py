@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from bakeoff.interfaces.past import Entries, Past
+from bakeoff.interfaces.spans import Spans
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 VISIBILITIES = ("causal", "bidirectional", "prefix")
 
@@ -42,11 +46,12 @@ class Sequence:
     memory : named values: from outside the sequence, each a `(value, Sequence)` pair; and what parts show to later
         ones, as they show it. The decoder shows "embedding", the (B, T, D) that its first block reads.
     past : what the states hold before this call, or None where no state is used.
+    spans : which tokens of a whole sequence these are, where ranks share it out; None: these are all.
     """
 
     __slots__ = (
-        "_derived", "documents", "index", "memory", "past", "positions", "prefix", "real", "segments", "starts",
-        "tokens", "visibility",
+        "_derived", "documents", "index", "memory", "past", "positions", "prefix", "real", "segments", "spans",
+        "starts", "tokens", "visibility",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +74,7 @@ class Sequence:
             )
         self.tokens, self.documents, self.real, self.past = tokens, documents, real, past
         self.visibility, self.prefix, self.memory = visibility, prefix, dict(memory or {})
+        self.spans: Spans | None = None
         self._derived: dict[Need, Any] = {}
         self.index = self._count()
         self.starts = self._starts()
@@ -98,6 +104,33 @@ class Sequence:
         other.memory = dict(self.memory)
         return other
 
+    def shared_out(self, group: ProcessGroup, order: str) -> Sequence:
+        """What this rank has of it, see `Spans`; the memory from outside stands whole on each rank.
+
+        Raises `ValueError` where there are fewer tokens than spans.
+        """
+        spans = Spans(self, group, order)
+        own = self._with(spans.take, self.segments)
+        own.spans = spans
+        return own
+
+    def part(self, start: int, stop: int) -> Sequence:
+        """The tokens from `start` to `stop` as a call that goes on after those before; it holds no `past`."""
+        segments = self.segments
+        if segments is not None and start:
+            segments = segments - segments[:, start - 1 : start]
+        return self._with(lambda x: x if x.shape[1] == 1 != self.length else x[:, start:stop], segments)
+
+    def _with(self, take: Callable[[Tensor], Tensor], segments: Tensor | None) -> Sequence:
+        """Of every tensor what `take` gives."""
+        other = self.as_seen()
+        for name in ("tokens", "index", "positions", "documents", "real", "starts", "prefix"):
+            value = getattr(self, name)
+            setattr(other, name, None if value is None else take(value))
+        other.segments = None if segments is None else take(segments)
+        other.past, other.spans, other._derived = None, None, {}
+        return other
+
     def __getitem__(self, need: Need) -> Any:
         try:
             return self._derived[need]
@@ -105,7 +138,12 @@ class Sequence:
             raise KeyError(f"{need} was not prepared: the part that reads it must declare it in `needs()`") from None
 
     def entries(self) -> Entries:
-        """Index, positions, documents and real of all keys that a growing state holds after this call, (B or 1, S)."""
+        """Index, positions, documents and real of all keys that queries may look at, (B or 1, S).
+
+        They are those that a growing state holds after this call; where ranks share out a sequence, those of the whole.
+        """
+        if self.spans is not None:
+            return self.spans.whole.entries()
         new = Entries(self.index, self.positions, self.documents, self.real)
         return new if self.past is None else self.past.with_new(new)
 

@@ -15,8 +15,10 @@ class Strategy(Component):
     carries_state: bool = True
     """Whether states go on from step to step under it (`trainer.stateful`)."""
 
-    def check(self, model: Any, *, devices: int, nodes: int) -> list[str]:
+    def check(self, model: Any, *, devices: int, nodes: int, length: int) -> list[str]:
         """Names of the parameters of a language model, on any device, of which ranks would hold parts only.
+
+        `length` : tokens of a row, targets aside.
 
         Raises `UserError` naming what of the model cannot be laid out so. It is called before a run starts.
         """

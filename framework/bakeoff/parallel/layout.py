@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
-from bakeoff.errors import CapabilityError, UserError
+from bakeoff.errors import UserError
 from bakeoff.interfaces.cut import local, shares_of
 from bakeoff.interfaces.init import roles
 from bakeoff.interfaces.objective import Objective
 from bakeoff.model.language_model import LanguageModel
 from bakeoff.model.spreading import spread
+from bakeoff.parallel.context import refuse_rows, share_rows
 from bakeoff.parallel.gradients import Leaf
 from bakeoff.parallel.mesh import BATCH, Mesh
 from bakeoff.parallel.pieces import Box, Piece, chunked, cut
@@ -48,6 +49,7 @@ class Layout:
     sequence_parallel : tensor ranks share out the tokens between parts.
     reshard : a block's parameters are dropped after its forward, and gathered again for its backward.
     offload : shards stand in the memory of the host, and are updated there.
+    context_order, context_op : see `bakeoff.parallel.context.share_rows`.
     gathered : the type in which blocks' matrices are gathered (None: their own); gradients are added up in float32.
     """
 
@@ -58,19 +60,25 @@ class Layout:
         sequence_parallel: bool = False,
         reshard: bool = True,
         offload: bool = False,
+        context_order: str = "zigzag",
+        context_op: str = "ring",
         gathered: torch.dtype | None = None,
     ):
         self.mesh, self.sequence_parallel = mesh, sequence_parallel
         self.reshard, self.offload, self.gathered = reshard, offload, gathered
+        self.context_order, self.context_op = context_order, context_op
         self.partial: frozenset[str] = frozenset()
 
     def lay_out(self, learner: Learner, device: torch.device, seed: int) -> None:
         """Leave on this rank its pieces of a model without values, and fill them as one process would fill the whole.
 
-        Raises `CapabilityError` or `ValueError` for what cannot be laid out so.
+        Raises `UserError` or `ValueError` for what cannot be laid out so.
         """
         model, mesh = learner.model, self.mesh
-        refuse_context(model, mesh.size("context"))
+        sharing = {"order": self.context_order, "op": self.context_op}
+        refuse_rows(model, mesh.size("context"), tensor=mesh.size("tensor"), length=None, **sharing)
+        if mesh.size("context") > 1:
+            share_rows(model, mesh.along("context"), **sharing)
         partial = []
         if mesh.size("tensor") > 1:
             partial = split_model(model, mesh.along("tensor"), sequence_parallel=self.sequence_parallel)
@@ -161,18 +169,6 @@ def staying_whole(module: nn.Module) -> set[nn.Parameter]:
     kinds = roles(module)
     kept = {id(getattr(part, name)) for part in module.modules() for name in getattr(part, "keep_float32", ())}
     return {p for name, p in module.named_parameters() if kinds[name] == "vector" or id(p) in kept}
-
-
-def refuse_context(model: LanguageModel, ranks: int) -> None:
-    """Raise `CapabilityError` naming the layers that cannot see a sequence of which each rank has a part."""
-    if ranks == 1:
-        return
-    told = {type(block).__name__ for block in model.backbone.layers if not block.capabilities.context_parallel}  # type: ignore[union-attr]
-    if told:
-        raise CapabilityError(
-            f"a mesh with context over 1 shares out each sequence, but {', '.join(sorted(told))} claim no "
-            "`context_parallel`; set context: 1, or use parts that claim it (bakeoff show NAME)"
-        )
 
 
 def refuse_uneven(model: LanguageModel, ranks: int) -> None:

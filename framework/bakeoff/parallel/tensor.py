@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from bakeoff.errors import CapabilityError, UserError
 from bakeoff.interfaces.backbone import Backbone
@@ -23,6 +22,7 @@ from bakeoff.interfaces.mixer import SequenceMixer
 from bakeoff.interfaces.part import Part
 from bakeoff.interfaces.result import Result
 from bakeoff.model.language_model import LanguageModel
+from bakeoff.parallel.dropout import share_dropout
 from bakeoff.parts.collectives import (
     entered,
     joined_to_enter,
@@ -84,7 +84,8 @@ def split_model(model: LanguageModel, ranks: DeviceMesh, *, sequence_parallel: b
     backbone.narrow(ranks)
     if sequence_parallel:
         backbone.layers[0].register_forward_pre_hook(lambda _, args: (stream.begin(args[0]), *args[1:]))
-        _share_dropout(backbone, stream)
+        for module in backbone.stream:
+            share_dropout(module, lambda x: own_share(x, 1, stream.group), lambda: stream.length)
     return list({id(p): p for p in partial if id(p) not in shares}.values())
 
 
@@ -210,26 +211,3 @@ def _cut(owner: nn.Module, name: str, cut: Cut, ranks: DeviceMesh, shares: dict[
         owner.out_features, owner.in_features = owner.weight.shape
         if name == "weight" and cut.dim == 1:
             owner.summands = ranks.size()
-
-
-class _SharedDropout(nn.Dropout):
-    """Dropout on a stream whose tokens are shared out, as it would be on the whole."""
-
-    def __init__(self, p: float, stream: Stream):
-        super().__init__(p)
-        self.stream = stream
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, own T, D) -> (B, own T, D)."""
-        if not self.training or not self.p:
-            return x
-        kept = F.dropout(x.new_ones(x.shape[0], self.stream.length, x.shape[2]), self.p)
-        return x * own_share(kept, 1, self.stream.group)
-
-
-def _share_dropout(backbone: Backbone, stream: Stream) -> None:
-    for module in backbone.stream:
-        for owner in list(module.modules()):
-            for name, child in owner.named_children():
-                if type(child) is nn.Dropout:
-                    setattr(owner, name, _SharedDropout(child.p, stream))

@@ -25,44 +25,49 @@ _reduce_scatter = getattr(distributed, "reduce_scatter_single", None) or distrib
 
 def entered(x: Tensor, group: ProcessGroup) -> Tensor:
     """`x` as it is, alike on all ranks; each rank adds to its gradient."""
-    return _Pair.apply(x, _same, lambda dy: all_sum(dy, group))
+    return paired(x, _same, lambda dy: all_sum(dy, group))
 
 
 def summed(x: Tensor, group: ProcessGroup) -> Tensor:
     """The sum over ranks; each rank's part of it has the gradient of the sum."""
-    return _Pair.apply(x, lambda value: all_sum(value, group), _same)
+    return paired(x, lambda value: all_sum(value, group), _same)
 
 
 def summed_for_each(x: Tensor, group: ProcessGroup) -> Tensor:
     """The sum over ranks, of which each rank makes something else: gradients are summed as well."""
-    return _Pair.apply(x, lambda value: all_sum(value, group), lambda dy: all_sum(dy, group))
+    return paired(x, lambda value: all_sum(value, group), lambda dy: all_sum(dy, group))
 
 
 def joined(x: Tensor, dim: int, length: int, group: ProcessGroup) -> Tensor:
     """All ranks' shares of `length` entries of `dim` together, of which all ranks make the same."""
-    return _Pair.apply(x, lambda value: all_joined(value, dim, length, group), lambda dy: own_share(dy, dim, group))
+    return paired(x, lambda value: all_joined(value, dim, length, group), lambda dy: own_share(dy, dim, group))
 
 
 def joined_to_enter(x: Tensor, dim: int, length: int, group: ProcessGroup) -> Tensor:
     """All ranks' shares of `length` entries of `dim` together; each rank adds to their gradient."""
-    return _Pair.apply(x, lambda value: all_joined(value, dim, length, group), lambda dy: sum_shared(dy, dim, group))
+    return paired(x, lambda value: all_joined(value, dim, length, group), lambda dy: sum_shared(dy, dim, group))
 
 
 def summed_and_shared(x: Tensor, dim: int, group: ProcessGroup) -> Tensor:
     """This rank's share of the sum over ranks."""
     length = x.shape[dim]
-    return _Pair.apply(x, lambda value: sum_shared(value, dim, group), lambda dy: all_joined(dy, dim, length, group))
+    return paired(x, lambda value: sum_shared(value, dim, group), lambda dy: all_joined(dy, dim, length, group))
 
 
 def shared(x: Tensor, dim: int, group: ProcessGroup) -> Tensor:
     """This rank's share of what stands whole, and alike, on all ranks."""
     length = x.shape[dim]
-    return _Pair.apply(x, lambda value: own_share(value, dim, group), lambda dy: all_joined(dy, dim, length, group))
+    return paired(x, lambda value: own_share(value, dim, group), lambda dy: all_joined(dy, dim, length, group))
+
+
+def paired(x: Tensor, forth: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]) -> Tensor:
+    """`forth(x)`, whose gradient goes through `back`."""
+    return _Pair.apply(x, forth, back)
 
 
 def with_gradient_of(x: Tensor, factor: float) -> Tensor:
     """`x` as it is; its gradient is multiplied by `factor`."""
-    return _Pair.apply(x, _same, lambda dy: dy * factor)
+    return paired(x, _same, lambda dy: dy * factor)
 
 
 def all_sum(x: Tensor, group: ProcessGroup) -> Tensor:

@@ -34,7 +34,7 @@ _LENGTH = 11
 
 def part_equals_one(component: Any, kind: str, arguments: Mapping[str, Any], seed: int) -> None:
     """Outputs, sums and gradients of a part along a sequence, at once and through the state, and its first values."""
-    candidates = [Candidate(_found(component), kind, arguments, seed) for _ in range(2)]
+    candidates = [Candidate(found(component), kind, arguments, seed) for _ in range(2)]
     whole, share = (candidate.subject for candidate in candidates)
     ours = split(share.root)  # type: ignore[arg-type]
     share.needs = gather(share.root)
@@ -42,7 +42,7 @@ def part_equals_one(component: Any, kind: str, arguments: Mapping[str, Any], see
         with whole.mode(mode, quiet=True), share.mode(mode, quiet=True):
             batch = _batch(whole, mode)
             one, many = (_learned(subject, batch) for subject in (whole, share))
-            _compare(mode, one, many, share.root, ours)
+            compare(mode, one, many, share.root, ours)
             if whole.claimed("state", mode):
                 with torch.no_grad():
                     runs = [subject.run_split(batch, [6, _LENGTH - 6]).y for subject in (whole, share)]
@@ -52,7 +52,7 @@ def part_equals_one(component: Any, kind: str, arguments: Mapping[str, Any], see
 
 def head_equals_one(component: Any, kind: str, arguments: Mapping[str, Any], seed: int) -> None:
     """Answers of a head; their loss, and its gradients, where they are logits."""
-    candidate = Candidate(_found(component), kind, arguments, seed)
+    candidate = Candidate(found(component), kind, arguments, seed)
     whole, share = (candidate.filled().double() for _ in range(2))
     ours = split(share)
     generator = candidate.generator()
@@ -66,20 +66,20 @@ def head_equals_one(component: Any, kind: str, arguments: Mapping[str, Any], see
         each = [root.part(hidden, targets, reduce="none").detach() for root in (whole, share)]
         _same("the loss of each token", *each)
         one, many = (_of_loss(root, hidden, targets, weights) for root in (whole, share))
-        _compare("evaluation", one, many, share, ours)
+        compare("evaluation", one, many, share, ours)
     _begin_alike(candidate)
 
 
 def model_equals_one(component: Any, kind: str, arguments: Mapping[str, Any], seed: int) -> None:
     """The loss of a model of two layers with the component in its place, and its gradients."""
-    make = partial(model, kind, Candidate(_found(component), kind, arguments, seed).build)
+    make = partial(model, kind, Candidate(found(component), kind, arguments, seed).build)
     whole, share = (make().initialise(seed).double() for _ in range(2))
     for one in (whole, share):
         jitter(one, seed)
     tokens = torch.randint(VOCABULARY, (2, _LENGTH + 1), generator=torch.Generator().manual_seed(seed))
     ours = split_model(share, _mesh())
-    wanted, found = (_of_model(each, tokens) for each in (whole, share))
-    _compare("in a model of 2 layers, evaluation", wanted, found, share, ours)
+    wanted, got = (of_model(each, tokens) for each in (whole, share))
+    compare("in a model of 2 layers, evaluation", wanted, got, share, ours)
 
 
 def split(root: Beside) -> list[nn.Parameter]:
@@ -123,33 +123,33 @@ def _learned(subject: Subject, batch: Batch) -> dict[str, Tensor]:
     sums = {name: value for name, value in run.aux.items() if value.requires_grad}
     weights = torch.linspace(0.5, 1.5, y.numel(), dtype=y.dtype).view_as(y)
     total = reduce(torch.add, (0.1 * value.sum() for value in sums.values()), (y * weights).sum())
-    found = {"the output": y.detach()} | {f"the sum '{name}'": value.detach() for name, value in run.aux.items()}
-    return found | _gradients(total, {"x": x, **dict(subject.root.named_parameters())})
+    told = {"the output": y.detach()} | {f"the sum '{name}'": value.detach() for name, value in run.aux.items()}
+    return told | gradients(total, {"x": x, **dict(subject.root.named_parameters())})
 
 
 def _of_loss(root: Beside, hidden: Tensor, targets: Tensor, weights: Tensor) -> dict[str, Tensor]:
     hidden = hidden.clone().requires_grad_()
     loss = root.part(hidden, targets, weights)
     loss = loss[0] if isinstance(loss, tuple) else loss
-    return {"the loss": loss.detach()} | _gradients(loss, {"x": hidden, **dict(root.named_parameters())})
+    return {"the loss": loss.detach()} | gradients(loss, {"x": hidden, **dict(root.named_parameters())})
 
 
-def _of_model(one: Any, tokens: Tensor) -> dict[str, Tensor]:
+def of_model(one: Any, tokens: Tensor) -> dict[str, Tensor]:
     documents = (torch.arange(tokens.shape[1]) > 4).long().expand_as(tokens)
     terms, _ = Causal()(one.eval(), {"tokens": tokens, "documents": documents})
     loss = reduce(torch.add, (total for total, _ in terms.values()))
-    return {"the loss": loss.detach()} | _gradients(loss, dict(one.named_parameters()))
+    return {"the loss": loss.detach()} | gradients(loss, dict(one.named_parameters()))
 
 
-def _gradients(total: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def gradients(total: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """By name; zeros for what `total` does not depend on."""
     learnt = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
     given = torch.autograd.grad(total, list(learnt.values()), allow_unused=True)
     pairs = zip(learnt.items(), given, strict=True)
-    return {name: torch.zeros_like(leaf) if found is None else found for (name, leaf), found in pairs}
+    return {name: torch.zeros_like(leaf) if own is None else own for (name, leaf), own in pairs}
 
 
-def _compare(
+def compare(
     told: str, one: dict[str, Tensor], many: dict[str, Tensor], root: nn.Module, ours: Iterable[nn.Parameter]
 ) -> None:
     """What ranks found, where they are to be added up added up, against the shares of what one process found."""
@@ -197,7 +197,7 @@ def _mesh() -> DeviceMesh:
     return init_device_mesh("cpu", (distributed.get_world_size(),), mesh_dim_names=("tensor",))["tensor"]
 
 
-def _found(component: Mapping[str, Any]) -> Callable[..., Any]:
+def found(component: Mapping[str, Any]) -> Callable[..., Any]:
     """The class or factory that stands in a module under a name; scripts that it needs are imported before."""
     sys.path += [path for path in component["paths"] if path not in sys.path]
     for module, file in component["modules"]:

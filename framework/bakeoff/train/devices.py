@@ -27,7 +27,7 @@ def check_devices(recipe: Recipe, model: LanguageModel) -> None:
     strategy = recipe.build("trainer.strategy") if isinstance(named, Mapping) else None
     reading = devices * nodes
     if isinstance(strategy, Strategy):
-        cut = strategy.check(model, devices=devices, nodes=nodes)
+        cut = strategy.check(model, devices=devices, nodes=nodes, length=recipe.build("data").length)
         if recipe.stateful and not strategy.carries_state:
             raise CapabilityError(
                 "trainer.stateful carries states from step to step, which a mesh does not: use strategy ddp"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from bakeoff.errors import UserError
 from bakeoff.interfaces.component import Reference
@@ -27,6 +27,8 @@ class OnMesh(Strategy):
     """
 
     carries_state = False
+    context_order = "zigzag"
+    context_op = "ring"
 
     def __init__(self, *, sequence_parallel: bool = False, reshard: bool = True, cpu_offload: bool = False):
         self.sequence_parallel, self.reshard, self.cpu_offload = sequence_parallel, reshard, cpu_offload
@@ -39,16 +41,17 @@ class OnMesh(Strategy):
         """Those along data, expert and shard."""
         return self.sizes(devices=devices, nodes=nodes).batch
 
-    def check(self, model: LanguageModel, *, devices: int, nodes: int) -> list[str]:
+    def check(self, model: LanguageModel, *, devices: int, nodes: int, length: int) -> list[str]:
         """Names of the parameters of a model, on any device, of which ranks would hold parts only.
 
         Raises `UserError` naming what of the model, or of what was asked for, cannot be laid out on the mesh.
         """
-        from bakeoff.parallel.layout import refuse_context, refuse_uneven, staying_whole  # slow to import
+        from bakeoff.parallel.context import refuse_rows  # slow to import
+        from bakeoff.parallel.layout import refuse_uneven, staying_whole
         from bakeoff.parallel.tensor import check_split
 
         sizes, cut = self._checked(devices, nodes), []
-        refuse_context(model, sizes.context)
+        refuse_rows(model, sizes.context, tensor=sizes.tensor, length=length, **self._sharing)
         refuse_uneven(model, sizes.expert)
         if sizes.tensor > 1:
             cut = check_split(model, sizes.tensor, sequence_parallel=self.sequence_parallel)
@@ -61,8 +64,18 @@ class OnMesh(Strategy):
         """The strategy of Lightning that lays a model out on the mesh."""
         from bakeoff.train.mesh_strategy import MeshStrategy
 
-        options = {"sequence_parallel": self.sequence_parallel, "reshard": self.reshard, "offload": self.cpu_offload}
+        options: dict[str, Any] = {
+            "sequence_parallel": self.sequence_parallel,
+            "reshard": self.reshard,
+            "offload": self.cpu_offload,
+        }
+        options |= {f"context_{name}": value for name, value in self._sharing.items()}
         return MeshStrategy(self._checked(devices, nodes), options)
+
+    @property
+    def _sharing(self) -> dict[str, str]:
+        """How ranks along `context` share out rows."""
+        return {"order": self.context_order, "op": self.context_op}
 
     def _checked(self, devices: int, nodes: int) -> Sizes:
         sizes = self.sizes(devices=devices, nodes=nodes)
@@ -83,8 +96,12 @@ class Grid(OnMesh):
     data : replicas that read different rows (null: as many as the other dimensions leave).
     shard : ranks that read different rows and hold a shard of all parameters, gradients and moments each (FSDP).
     tensor : ranks that read the same rows and work on each part together.
-    context : ranks that have a part of each sequence.
+    context : ranks that read the same rows and have some of the tokens of each.
     expert : ranks that read different rows and among which the experts of mixtures are spread.
+    context_order : which tokens a rank along `context` has: "zigzag", the r-th and the r-th last of twice as many
+        spans as there are ranks, so that causal attention is equally much work for all; "contiguous", one span, which
+        suits windows and recurrences.
+    context_op : the attention op that stands in place of `auto` where `context` is over 1.
     """
 
     reference = Reference(
@@ -102,11 +119,14 @@ class Grid(OnMesh):
         tensor: int = 1,
         context: int = 1,
         expert: int = 1,
+        context_order: Literal["zigzag", "contiguous"] = "zigzag",
+        context_op: str = "ring",
         sequence_parallel: bool = False,
         reshard: bool = True,
         cpu_offload: bool = False,
     ):
         super().__init__(sequence_parallel=sequence_parallel, reshard=reshard, cpu_offload=cpu_offload)
+        self.context_order, self.context_op = context_order, context_op
         self.data, self.others = data, {"expert": expert, "shard": shard, "context": context, "tensor": tensor}
 
     @classmethod

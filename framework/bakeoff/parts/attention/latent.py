@@ -94,7 +94,13 @@ class LatentAttention(SequenceMixer):
         self.cache = Cache(None)
         splits = by_heads(self.position)
         claims = Capabilities(
-            documents=True, padding=True, state=True, bidirectional=True, compile=True, tensor_parallel=splits
+            documents=True,
+            padding=True,
+            state=True,
+            bidirectional=True,
+            compile=True,
+            tensor_parallel=splits,
+            context_parallel=True,
         )
         self.capabilities = claims.meet(self.op.capabilities)
 

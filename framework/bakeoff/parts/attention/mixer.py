@@ -99,7 +99,13 @@ class Attention(SequenceMixer):
         self.cache, self.reach = Cache(window), 0 if window is None else window - 1
         splits = by_heads(self.position) and (qk_norm != "whole" or isinstance(self.query_norm, RMSNorm))
         claims = Capabilities(
-            documents=True, padding=True, state=True, bidirectional=True, compile=True, tensor_parallel=splits
+            documents=True,
+            padding=True,
+            state=True,
+            bidirectional=True,
+            compile=True,
+            tensor_parallel=splits,
+            context_parallel=True,
         )
         self.capabilities = replace(claims.meet(self.op.capabilities), constant_state=window is not None)
 

@@ -37,6 +37,7 @@ class GatedMLP(FeedForward):
         bidirectional=True,
         compile=True,
         token_local=True,
+        context_parallel=True,
         tensor_parallel=True,
     )
 

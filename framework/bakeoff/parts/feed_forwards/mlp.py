@@ -29,6 +29,7 @@ class MLP(FeedForward):
         bidirectional=True,
         compile=True,
         token_local=True,
+        context_parallel=True,
         tensor_parallel=True,
     )
 

@@ -6,7 +6,7 @@ import copy
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,8 @@ def parallel(candidate: Candidate) -> None:
         raise NotApplicable(f"neither 2 nor 4 ranks can share it out: {refused[2]}")
     if not any(list(cuts(root, ranks)) for ranks in _RANKS if refused[ranks] is None):
         raise Broken(f"claims `{_CLAIM}`, but its `parallel_plan` shares nothing out")
-    _on_ranks(candidate, part, [ranks for ranks in _RANKS if refused[ranks] is None])
+    able = [ranks for ranks in _RANKS if refused[ranks] is None]
+    on_ranks(candidate, _CASES, _cases(candidate, part), able)
 
 
 def cuts(root: nn.Module, ranks: int) -> Iterator[str]:
@@ -85,15 +86,16 @@ def _plans_nothing(part: Part) -> None:
             raise Broken(f"has a `parallel_plan` for {planned[0]} ranks, but does not claim `{_CLAIM}`")
 
 
-def _on_ranks(candidate: Candidate, part: Part, numbers: list[int]) -> None:
+def on_ranks(candidate: Candidate, cases: Path, names: list[str], numbers: Iterable[int], **more: Any) -> None:
+    """Call functions of a file on each number of ranks; `Broken` with the reason of the first that fails."""
     if not (distributed.is_available() and distributed.is_gloo_available()):
         raise NotApplicable("torch has no gloo here, by which ranks would speak")
     given = {"component": _home(candidate), "kind": candidate.kind, "seed": candidate.seed}
-    given["arguments"] = _plain(candidate.arguments)
+    given |= {"arguments": _plain(candidate.arguments), **more}
     for n in numbers:
-        for name in _cases(candidate, part):
+        for name in names:
             try:
-                shared_ranks(n).run(_CASES, name, **given)
+                shared_ranks(n).run(cases, name, **given)
             except RanksFailed as failure:
                 reason = next(iter(failure.reasons.values())).strip().splitlines()[-1]
                 raise Broken(f"{n} ranks: {reason.removeprefix(f'{Broken.__module__}.Broken: ')}") from None

@@ -1,0 +1,23 @@
+"""Law 10: where context parallelism is claimed, ranks that share out the tokens of rows equal one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bakeoff.interfaces.spans import ORDERS
+from bakeoff.testing.candidate import Candidate
+from bakeoff.testing.law import HOSTED_KINDS, SEQUENCE_KINDS, NotClaimed, law
+from bakeoff.testing.laws.parallel import on_ranks
+
+_CASES = Path(__file__).parent.with_name("cases_of_context.py")
+_CLAIM = "context_parallel"
+
+
+@law(10, "context", *SEQUENCE_KINDS, *HOSTED_KINDS, claims=(_CLAIM,))
+def context(candidate: Candidate) -> None:
+    """Two and four ranks that share out the tokens of rows, in either order, equal one process: outputs, sums and
+    gradients, also of packed documents and padding."""
+    if not candidate.subject.module.capabilities.context_parallel:
+        raise NotClaimed(_CLAIM)
+    case = "model_equals_one" if candidate.kind == "backbone" or candidate.subject.reads else "part_equals_one"
+    on_ranks(candidate, _CASES, [case], (2, 4), orders=list(ORDERS))
