@@ -12,12 +12,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from bakeoff.parts.attention.functional import Scoring, Visible, attend_explicitly
-
-_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+from bakeoff.parts.attention.fused import fused_backward, fused_forward, fuses
 
 
 class Gradients(NamedTuple):
@@ -37,11 +34,11 @@ def attend_partially(q: Tensor, k: Tensor, v: Tensor, seen: Visible, scoring: Sc
     """
     if not _fuses(q, k, v, scoring):
         return attend_explicitly(q, k, v, seen, scoring._replace(sinks=None))
-    heads, scale = _equal_widths(q, k, v, scoring)
-    out, total = _forward(*heads, 0.0, seen.causal, attn_mask=_added(seen.mask, q.dtype), scale=scale)
+    out, total = fused_forward(q, k, v, seen.mask, seen.causal, _scale(q, scoring))
     if seen.mask is not None:
-        total = total.masked_fill(~seen.mask.any(-1), -math.inf)
-    return out[..., : v.shape[3]].transpose(1, 2), total
+        blind = ~seen.mask.any(-1)  # (B or 1, 1, T)
+        out, total = out.masked_fill(blind.transpose(1, 2)[..., None], 0.0), total.masked_fill(blind, -math.inf)
+    return out, total
 
 
 def partial_gradients(
@@ -54,12 +51,8 @@ def partial_gradients(
     total = total.masked_fill(total == -math.inf, 0.0)
     if not _fuses(q, k, v, scoring):
         return _explicit_gradients(dout, q, k, v, out, total, seen, scoring)
-    heads, scale = _equal_widths(q, k, v, scoring)
-    dout, out = (_widened(x.transpose(1, 2).to(q.dtype), heads[0].shape[3]) for x in (dout, out))
-    mask = _added(seen.mask, q.dtype)
-    dq, dk, dv = _backward(dout, *heads, out, total, 0.0, seen.causal, attn_mask=mask, scale=scale)
-    dq, dk, dv = (dx[..., : x.shape[3]].transpose(1, 2) for dx, x in ((dq, q), (dk, k), (dv, v)))
-    return Gradients(dq, dk, dv, None)
+    given = seen.mask, seen.causal, _scale(q, scoring)
+    return Gradients(*fused_backward(dout, q, k, v, out, total, *given), None)
 
 
 def merge(out: Tensor, total: Tensor, other: Tensor, other_total: Tensor) -> tuple[Tensor, Tensor]:
@@ -83,25 +76,11 @@ def sink_gradients(dout: Tensor, out: Tensor, total: Tensor, sinks: Tensor) -> T
 
 
 def _fuses(q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> bool:
-    """Whether the CPU's kernel, which gives the log-sum-exp, can take the request."""
-    alike = q.is_cpu and q.dtype == k.dtype == v.dtype and 0 not in (*q.shape, *k.shape, *v.shape)
-    return alike and scoring.soft_cap is None and scoring.bias is None
+    return scoring.soft_cap is None and scoring.bias is None and fuses(q, k, v)
 
 
-def _equal_widths(q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> tuple[tuple[Tensor, Tensor, Tensor], float]:
-    """(B, H, T, W), (B, K, S, W) twice, W the wider of N and P, and the scale."""
-    width = max(q.shape[3], v.shape[3])
-    q_, k_, v_ = (_widened(x.transpose(1, 2), width) for x in (q, k, v))
-    return (q_, k_, v_), q.shape[3] ** -0.5 if scoring.scale is None else scoring.scale
-
-
-def _widened(x: Tensor, width: int) -> Tensor:
-    return x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1]))
-
-
-def _added(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """What is added to the logits for what is not seen to count for nothing."""
-    return None if mask is None else torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -math.inf)
+def _scale(q: Tensor, scoring: Scoring) -> float:
+    return q.shape[3] ** -0.5 if scoring.scale is None else scoring.scale
 
 
 def _explicit_gradients(
@@ -109,7 +88,7 @@ def _explicit_gradients(
 ) -> Gradients:
     """`partial_gradients` by matrix products, in float32 at least; `total` is finite."""
     (B, T, H, N), (S, K) = q.shape, k.shape[1:3]
-    scale = N**-0.5 if scoring.scale is None else scoring.scale
+    scale = _scale(q, scoring)
     with torch.autocast(q.device.type, enabled=False):
         wide = torch.promote_types(q.dtype, torch.float32)
         queries, grad = (_folded(x.to(wide), K) for x in (q, dout))  # (B, K, H/K T, N or P)
