@@ -37,6 +37,7 @@ def run_trial(folder: Path, progress: Callable[[dict[str, Any]], None]) -> None:
     measures: dict[str, float] = {}
     unmeasured: dict[str, str] = {}
     shown: dict[str, str] = {}
+    drawn: dict[str, Any] = {}
     for each in asked(about["measures"]):
         try:
             answer = each.answer(measured, progress)
@@ -45,6 +46,7 @@ def run_trial(folder: Path, progress: Callable[[dict[str, Any]], None]) -> None:
         else:
             measures |= answer.figures
             shown |= {each.label: answer.html} if answer.html else {}
+            drawn |= {each.label: answer.data} if answer.data else {}
     odd = [key for key, value in measures.items() if key.startswith("validation.") and not math.isfinite(value)]
     if odd:
         raise UserError(f"{', '.join(odd)} of the trained model is not finite")
@@ -52,6 +54,7 @@ def run_trial(folder: Path, progress: Callable[[dict[str, Any]], None]) -> None:
         "measures": measures,
         "unmeasured": unmeasured,
         "shown": shown,
+        "drawn": drawn,
         "curve": [{column: row.get(column) for column in DRAWN} for row in run.curve],
         "layers": kept(run.layers),
         "seconds": time.perf_counter() - start,

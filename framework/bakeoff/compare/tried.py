@@ -28,7 +28,7 @@ class Tried:
     ----------
     label : the task with its arguments. figures : what each figure is, in order. values : figure -> arm -> seed ->
     value. judged : those figures that arms are judged by. missing : arm -> why it has no figure, where that is known.
-    shown : at most one of each arm.
+    shown : at most one of each arm. drawn : arm -> what each of its trials gives to be drawn, where any does.
     """
 
     def __init__(self, label: str, figures: Mapping[str, Any], arms: list[Any], baseline: str):
@@ -44,6 +44,10 @@ class Tried:
         self.missing = {t.arm: t.result["unmeasured"][label] for t in done if label in t.result["unmeasured"]}
         pieces = [Shown(t.arm, t.seed, t.result["shown"][label]) for t in done if label in t.result.get("shown", {})]
         self.shown = list({piece.arm: piece for piece in reversed(pieces)}.values())[::-1]
+        self.drawn: dict[str, list[dict[str, Any]]] = {}
+        for trial in done:
+            if label in trial.result.get("drawn", {}):
+                self.drawn.setdefault(trial.arm, []).append(trial.result["drawn"][label])
 
     @property
     def name(self) -> str:

@@ -45,7 +45,8 @@ class Asked:
         tell({})
         with _aside(measured):
             found = self.take(measured, tell)
-        return Answer({f"{self.label}.{name}": value for name, value in found.figures.items()}, found.html)
+        figures = {f"{self.label}.{name}": value for name, value in found.figures.items()}
+        return found._replace(figures=figures)
 
 
 def asked(entries: Iterable[Entry] | None = None) -> list[Asked]:

@@ -31,10 +31,17 @@ class Figure(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Figures by name, and what a report shows of it: HTML that stands by itself, without scripts; "" for nothing."""
+    """What came out.
+
+    Attributes
+    ----------
+    figures : by name. html : what a report shows of it, that stands by itself, without scripts; "" for nothing.
+    data : what a page of the report draws of several trials together, as JSON has it; None for nothing.
+    """
 
     figures: dict[str, float]
     html: str = ""
+    data: dict[str, Any] | None = None
 
 
 class Task(Component):

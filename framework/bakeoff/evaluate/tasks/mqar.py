@@ -62,6 +62,7 @@ class MQAR(Task):
         "Zoology: Measuring and Improving Recall in Efficient Language Models",
         "https://arxiv.org/abs/2312.04927",
     )
+    name: ClassVar = "mqar"
     figures: ClassVar = {
         "accuracy": Figure("more", "share", against="state_bytes"),
         "state_bytes": Figure(None, "bytes"),
@@ -101,6 +102,17 @@ class MQAR(Task):
 
     def measure(self, measured: Measured, progress: Progress) -> Answer:
         """Train with each learning rate, and give the figures of the best."""
+        examples = self._drawn(measured.recipe, "held out", self.held_out)
+        figures = {"accuracy": accuracy(self.trained(measured, progress), next(examples), self.batch)}
+        return Answer(figures | self.state_bytes(measured.recipe))
+
+    def state_bytes(self, recipe: Recipe) -> dict[str, float]:
+        """The figure of that name, where the parts declare their states."""
+        state = plan(self.untrained(recipe), self.length).whole.state
+        return {} if state is None else {"state_bytes": float(state)}
+
+    def trained(self, measured: Measured, progress: Progress) -> LanguageModel:
+        """The small model that does best on examples of its own, of one for each learning rate."""
         recipe, device = measured.recipe, measured.device
         tell = _Told(progress, self.steps * len(self.learning_rates))
         best: tuple[float, LanguageModel] | None = None
@@ -112,10 +124,7 @@ class MQAR(Task):
             if reached >= self.goal:
                 break
         assert best is not None
-        examples = self._drawn(recipe, "held out", self.held_out)
-        figures = {"accuracy": accuracy(best[1], next(examples), self.batch)}
-        state = plan(self.untrained(recipe), self.length).whole.state
-        return Answer(figures if state is None else {**figures, "state_bytes": float(state)})
+        return best[1]
 
     def untrained(self, recipe: Recipe) -> LanguageModel:
         """The small model, on the meta device. Raises `UserError` where the recipe's parts do not fit its width."""
@@ -124,7 +133,7 @@ class MQAR(Task):
             return outlined(made, self.vocabulary, max_length=self.length)
         except UserError as error:
             what = f"with d_model {self.d_model} and length {self.length}, which are arguments of the task"
-            raise UserError(f"mqar trains a small model of the same mixers, {what}: {error}") from error
+            raise UserError(f"{self.name} trains a small model of the same mixers, {what}: {error}") from error
 
     def train(self, model: LanguageModel, rate: float, drawn: Callable[..., Any], tell: _Told) -> float:
         """Optimizer steps until the goal or the end; returns the accuracy on the examples that decide."""
@@ -146,12 +155,16 @@ class MQAR(Task):
         return reached
 
     def _drawn(self, recipe: Recipe, purpose: str, n: int) -> Any:
-        """Examples without end, `n` at a time; others for each seed of the data and each purpose."""
-        text = f"{recipe.seed_of('data')}:mqar:{purpose}"
-        seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
-        generator = torch.Generator().manual_seed(seed)
+        """Examples without end, `n` at a time."""
+        generator = self.generator(recipe, purpose)
         while True:
             yield self.draw(n, generator=generator)
+
+    def generator(self, recipe: Recipe, purpose: str) -> torch.Generator:
+        """Another for each seed of the data and each purpose."""
+        text = f"{recipe.seed_of('data')}:{self.name}:{purpose}"
+        seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
+        return torch.Generator().manual_seed(seed)
 
 
 class _Told:

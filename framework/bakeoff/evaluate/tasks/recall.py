@@ -62,6 +62,39 @@ def place(keys: Tensor, values: Tensor, gaps: Tensor, length: int) -> Recall:
     return Recall(tokens.scatter(1, queries, keys), queries, values)
 
 
+def hidden(
+    n: int,
+    *,
+    pairs: int,
+    length: int,
+    vocabulary: int,
+    filler: int,
+    depth: float | None = None,
+    generator: torch.Generator,
+) -> Recall:
+    """`n` examples of pairs that stand anywhere in a haystack of other tokens, and are all asked for at its end.
+
+    The haystack, of `length` - 2 `pairs` tokens, is made of slots of two, one for each pair and the others filled with
+    ids from `vocabulary` to `vocabulary` + `filler` - 1; keys and values are drawn as in `draw`. Behind it stand the
+    keys again, in another order, each before a 0. The first query is of the pair that stands `depth` percent of the
+    slots from the beginning, to the nearest, where a depth is given.
+    """
+    check_sizes(pairs=pairs, length=length, vocabulary=vocabulary)
+    half, slots = vocabulary // 2, (length - 2 * pairs) // 2
+    keys = 1 + _distinct(torch.ones(half - 1), n, pairs, generator)
+    values = half + _distinct(torch.ones(vocabulary - half), n, pairs, generator)
+    places = _distinct(torch.ones(slots), n, pairs, generator)
+    if depth is not None:
+        first = torch.full((n, 1), round(depth / 100 * (slots - 1)))
+        rest = _distinct(torch.ones(slots - 1), n, pairs - 1, generator)
+        places = torch.cat([first, rest + (rest >= first)], 1)
+    tokens = torch.zeros(n, length, dtype=torch.long)
+    tokens[:, : 2 * slots] = torch.randint(vocabulary, vocabulary + filler, (n, 2 * slots), generator=generator)
+    tokens = tokens.scatter(1, 2 * places, keys).scatter(1, 2 * places + 1, values)
+    queries = 2 * slots + 2 * _distinct(torch.ones(pairs), n, pairs, generator)
+    return Recall(tokens.scatter(1, queries, keys), queries, values)
+
+
 def _distinct(weights: Tensor, n: int, count: int, generator: torch.Generator) -> Tensor:
     """(n, count) long: in each row `count` different indices, drawn one after the other by weight.
 
