@@ -5,13 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bakeoff.interfaces.command import Command
 
+if TYPE_CHECKING:
+    from bakeoff.evaluate import Asked
+
 #: Name of the file in the run's folder that holds the latest figures.
 FILE = "evaluation.json"
+#: What figures of --lengths are called.
+BY_LENGTH = "loss_by_length"
+PREFIX = f"{BY_LENGTH}."
 #: Seconds between two lines on how far a task is.
 PATIENCE = 5.0
 
@@ -38,8 +46,8 @@ class Evaluate(Command):
             "--lengths",
             nargs="+",
             metavar="LENGTH",
-            help="the loss of the same tokens in rows of these lengths: tokens, or multiples of the training length, as "
-            "in 1x 2x 4x 8x; nothing else is measured then unless --measure names it",
+            help="the loss of the same tokens in rows of these lengths: tokens, or multiples of the training length, "
+            "as in 1x 2x 4x 8x; nothing else is measured then, unless --measure names it",
         )
         parser.add_argument("--device", help="such as cpu or cuda (default: a GPU where there is one)")
         parser.add_argument("--trust", action="store_true", help="run the scripts that the run carries")
@@ -59,7 +67,7 @@ class Evaluate(Command):
             answer = each.answer(measured, Lines())
             found |= answer.figures
             pages |= {each.label: answer.html} if answer.html else {}
-        for line in lines(found):
+        for line in lines(found, measured.length):
             print(line)
         print(f"kept in {keep(Path(run.folder), found, str(measured.device))}")
         for label, html in pages.items():
@@ -80,18 +88,28 @@ class Evaluate(Command):
         return wanted
 
 
-def lines(found: dict[str, float]) -> list[str]:
-    """The figures one a line; those of `loss_by_length`, several of each length, as a table."""
-    of_lengths = {
-        name.removeprefix(f"{BY_LENGTH}."): value for name, value in found.items() if name.startswith(f"{BY_LENGTH}.")
-    }
-    others = {name: value for name, value in found.items() if not name.startswith(f"{BY_LENGTH}.")}
-    width = max((len(name) for name in others), default=0)
+def lines(found: Mapping[str, float], trained: int) -> list[str]:
+    """The figures one a line, those of lengths as a table; `trained` is the length that multiples are of."""
+    of_lengths = {name.removeprefix(PREFIX): value for name, value in found.items() if name.startswith(PREFIX)}
+    others = {name: value for name, value in found.items() if not name.startswith(PREFIX)}
+    width = max(map(len, others), default=0)
     told = [
         f"{name:<{width}}  {value:,.6g}" if value < 1e6 else f"{name:<{width}}  {value:,.0f}"
         for name, value in others.items()
     ]
-    return told + (table(of_lengths) if of_lengths else [])
+    return told + (table(of_lengths, trained) if of_lengths else [])
+
+
+def table(figures: Mapping[str, float], trained: int) -> list[str]:
+    """What `loss_by_length` says, a line a length."""
+    named = {name: value for name, value in figures.items() if name != "tokens"}
+    kinds = dict.fromkeys(name.rpartition("_")[0] for name in named)
+    lengths = dict.fromkeys(name.rpartition("_")[2] for name in named)
+    head = ["length", *(kind.replace("_", " ") for kind in kinds)]
+    rows = [head, *([length, *(f"{named[f'{kind}_{length}']:.4f}" for kind in kinds)] for length in lengths)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    told = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return [*told, f"over the same {figures['tokens']:,.0f} targets at each length; 1x is {trained} tokens in a row"]
 
 
 class Lines:

@@ -65,6 +65,14 @@ def expand(layer: Layer, folder: Path, chain: tuple[str, ...] = ()) -> list[Laye
     return [*layers, Layer(values, shorten_places(layer.places))]
 
 
+def parent_of(shown: str) -> str | None:
+    """How messages name the last file that a file extends; None where it extends none, or there is no such file."""
+    path = locate(shown, Path.cwd())[0]
+    parents = read(path, shown).values.get("extends") if os.path.isfile(path) else None
+    last = parents[-1] if isinstance(parents, list) and parents else parents
+    return locate(last, path.parent)[1] if isinstance(last, str) else None
+
+
 def absolute_scripts(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The same values with the scripts of `imports`, which are relative to `folder`, by absolute path."""
     scripts = values.get("imports")

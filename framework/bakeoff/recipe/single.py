@@ -12,7 +12,7 @@ from bakeoff.errors import RecipeError
 from bakeoff.recipe import saving, scripts
 from bakeoff.recipe.checker import Checker
 from bakeoff.recipe.factory import Factory, make
-from bakeoff.recipe.files import expand, locate, stack
+from bakeoff.recipe.files import expand, locate, parent_of, stack
 from bakeoff.recipe.layers import Tree
 from bakeoff.recipe.node import short_path
 from bakeoff.recipe.overriding import overrides
@@ -103,6 +103,10 @@ class Recipe:
         """What a message adds to a path: the file and line where it, or what it stands in, was written."""
         place = place_of(self._laid.places, path)
         return f" ({place})" if place and place != "default" else ""
+
+    def extended_by(self, path: str) -> str | None:
+        """The file that the one in which a path was written extends, the last where it extends several; else None."""
+        return parent_of((place_of(self._laid.places, path) or "").rpartition(":")[0])
 
     def slips(self) -> list[str]:
         """All that `check` would say, one line each, without raising."""

@@ -32,14 +32,16 @@ class Source:
     place : its folder. identity : the word that no other run has, None where it was given none.
     digest : SHA-256 of its weights file.
 
-    Raises `UserError` where the folder holds no finished run; `said` stands before each message.
+    Raises `UserError` where the folder holds no finished run; `said` stands before each message, and `made_by` is the
+    recipe whose run may be meant.
     """
 
-    def __init__(self, path: Path | str, said: str = ""):
+    def __init__(self, path: Path | str, said: str = "", made_by: str | None = None):
         self.place, self.said = RunFolder(expanded(path)), said
         folder = self.place.path
         if not folder.is_dir():
-            raise UserError(f"{said}{folder}: there is no such folder; name that of a finished run")
+            first = f", or make it first: bakeoff fit {made_by} --folder {folder}" if made_by else ""
+            raise UserError(f"{said}{folder}: there is no such folder; name that of a finished run{first}")
         read_recipe(self.place)
         if not self.place.summary.exists():
             raise UserError(f"{said}the run in {folder} is not finished; finish it: bakeoff fit --resume {folder}")
@@ -86,7 +88,9 @@ class Source:
 def source_of(recipe: Recipe) -> Source | None:
     """The run whose weights a recipe begins from, if it says so; `UserError` where there is none."""
     path = recipe.tree["weights"]
-    return None if path is None else Source(path, f"weights{recipe.place('weights')}: ")
+    if path is None:
+        return None
+    return Source(path, f"weights{recipe.place('weights')}: ", made_by=recipe.extended_by("weights"))
 
 
 def begin(assembly: Assembly) -> Source | None:

@@ -33,9 +33,9 @@ class LossByLength(Task):
     average. Rows begin with an empty state. Figures are `bits_per_byte_N` (where the tokenizer is lossless) and
     `nats_per_token_N` for each length N as it was given, and `tokens`, the targets of each.
 
-    A model of a larger `max_length` is built where a length is beyond the model's own, with the same weights: what hangs
-    on the maximum length, as the base of `dynamic_ntk_rope`, is that of the longer model. Raises `CapabilityError` where
-    a part has weights for each place and so ends with its length, `UserError` where the split is too short.
+    Where a length is beyond the model's `max_length`, a model of that `max_length` is built with the same weights: what
+    hangs on it, as the base of `dynamic_ntk_rope`, is that of the longer model. Raises `CapabilityError` where a part
+    has weights for each place and so ends with its length, `UserError` where the split is too short.
 
     Parameters
     ----------
@@ -88,11 +88,11 @@ class LossByLength(Task):
 class _Length(NamedTuple):
     """So many tokens, or so many times the training length."""
 
-    count: int
+    number: int
     times: bool
 
     def of(self, trained: int) -> int:
-        return self.count * trained if self.times else self.count
+        return self.number * trained if self.times else self.number
 
 
 def _length(given: int | str) -> _Length:
@@ -117,9 +117,10 @@ class Spans:
         """All spans in rows of `length` tokens, `at_once` of them in a batch."""
         inner = np.arange(0, self.longest, length)
         starts = (self.starts[:, None] + inner).flatten()
-        told = {"isolate": self.data.isolate_documents, "padding": self.data.tokenizer.padding}
+        store, padding = self.data.store("validation"), self.data.tokenizer.padding
         for first in range(0, len(starts), at_once):
-            yield rows(self.data.store("validation"), starts[first : first + at_once], length + self.ahead, **told)
+            chosen = starts[first : first + at_once]
+            yield rows(store, chosen, length + self.ahead, isolate=self.data.isolate_documents, padding=padding)
 
 
 def spans_of(measured: Measured, lengths: dict[str, int]) -> Spans:
