@@ -141,11 +141,15 @@ class LossByPosition(Task):
         return [read(starts[i : i + at_once], length + 1) for i in range(0, len(starts), at_once)]
 
     def _demand(self, measured: Measured) -> None:
+        """All that can be refused is, before anything is read."""
         if measured.objective.tokens_wanted(measured.length) != measured.length + 1:
             raise CapabilityError(
                 f"loss_by_position takes an objective by which each token predicts the next, such as causal; "
                 f"{type(measured.objective).__name__} has no such order"
             )
+        longest = self.multiples[-1] * measured.length
+        lengthened(measured, longest)
+        self._batches(measured, longest)
 
 
 def _index(batch: dict[str, Tensor | None], shape: torch.Size) -> Tensor:
