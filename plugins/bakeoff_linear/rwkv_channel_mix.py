@@ -28,7 +28,9 @@ class RWKVChannelMix(FeedForward):
         "RWKV-7 'Goose' with Expressive Dynamic State Evolution",
         "https://arxiv.org/abs/2503.14456",
     )
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
+    capabilities = Capabilities(
+        documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True, context_parallel=True
+    )
     stateless = False
 
     def __init__(self, context: LayerContext, *, width: int | None = None):

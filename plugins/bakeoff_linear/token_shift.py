@@ -8,6 +8,7 @@ import torch
 from bakeoff.interfaces import Sequence
 from bakeoff.parts.scans.elementwise import continues
 from bakeoff.parts.short_convolution import next_tail
+from bakeoff.parts.spans import before_each
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -20,12 +21,18 @@ def token_before(x: Tensor, sequence: Sequence, state: Tensor | None) -> tuple[T
     The state is the last real token, (B, 1, D), zeros where there was none.
     """
     x = zero_padding(x, sequence)
+    if sequence.spans is not None:
+        spans = sequence.spans
+        given = zip(spans.split(x), before_each(x, 1, spans), spans.sequences, strict=True)
+        return torch.cat([_shifted(piece, tail, own.segments) for piece, tail, own in given], 1), None
     tail = torch.zeros_like(x[:, :1]) if state is None else state.to(x.dtype)
+    before = _shifted(x, tail, sequence.segments)
+    return before, None if state is None else next_tail(state, x, sequence.segments, sequence.real)
+
+
+def _shifted(x: Tensor, tail: Tensor, segments: Tensor | None) -> Tensor:
     before = torch.cat([tail, x[:, :-1]], 1)
-    segments = sequence.segments
-    if segments is not None:
-        before = before * continues(segments, x.dtype)
-    return before, None if state is None else next_tail(state, x, segments, sequence.real)
+    return before if segments is None else before * continues(segments, x.dtype)
 
 
 def mixed(x: Tensor, before: Tensor, shares: list[Tensor]) -> tuple[Tensor, ...]:
