@@ -1,0 +1,7 @@
+"""Attention by blocks, and a block whose mixer and feed-forward run chunk by chunk."""
+
+from bakeoff_blockwise.attention import Blockwise
+
+BAKEOFF_API = 1
+
+__all__ = ["Blockwise"]
