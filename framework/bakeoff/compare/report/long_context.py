@@ -132,9 +132,12 @@ def _laws(results: Results, task: Tried, multiples: Items[str]) -> Html:
         drawn: list[dict[str, Any]] = task.drawn.get(arm.name, [])
         if drawn:
             means = [math.fsum(one["means"][m] for one in drawn) / len(drawn) for m in multiples]
-            laws = "; ".join(f"{written(one['law'])} (off by {one['law']['error']:.3f})" for one in drawn)
-            cells = [*(f"{mean:.3f}" for mean in means), element("td", laws, class_="word")]
+            laws = [element("div", Html(written(PowerLaw(**one["law"])))) for one in drawn]
+            cells = [*(f"{mean:.3f}" for mean in means), element("td", *laws)]
             rows.append([join(swatch(index), arm.name), *cells])
-    head = ["arm", *(f"nats at {m}x" for m in multiples), element("th", "power law", scope="col", class_="word")]
-    text = "Mean loss in rows of each length, and the power law of each seed with its root mean square distance."
+    head = ["arm", *(f"nats at {m}x" for m in multiples), "power law"]
+    text = (
+        "Mean loss in rows of each length, and the power law of each seed; ± is the root mean square distance of the "
+        "curve from it."
+    )
     return join(grid("Loss by length, and power laws", head, rows), note(text))

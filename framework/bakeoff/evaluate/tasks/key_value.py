@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence as Items
 from typing import Any, ClassVar
 
 import torch
@@ -32,7 +33,7 @@ class KeyValue(MQAR):
     pairs, vocabulary : of each example, the vocabulary halved between keys and values.
     filler : how many other ids the haystack is made of.
     d_model, layers : width, and layers at least, of the model.
-    steps, batch, learning_rate, goal : of training, as in `mqar`.
+    steps, batch, learning_rates, goal : of training, as in `mqar`.
     held_out : examples for each cell.
     """
 
@@ -58,13 +59,14 @@ class KeyValue(MQAR):
         layers: int = 2,
         steps: int = 1500,
         batch: int = 64,
-        learning_rate: float = 2e-3,
+        learning_rates: Items[float] = (2e-3,),
         goal: float = 0.99,
         held_out: int = 256,
     ):
         check_grid(lengths=lengths, depths=depths, spacing=spacing, shortest=shortest, longest=longest)
-        if filler < 1:
-            raise ValueError(f"filler is {filler}; it must be at least 1")
+        for name, value in {"filler": filler, "layers": layers}.items():
+            if value < 1:
+                raise ValueError(f"{name} is {value}; it must be at least 1")
         self.lengths = [n + n % 2 for n in spaced(shortest, longest, lengths)]
         check_sizes(pairs=pairs, length=self.lengths[0], vocabulary=vocabulary)
         super().__init__(
@@ -75,7 +77,7 @@ class KeyValue(MQAR):
             depth=layers,
             steps=steps,
             batch=batch,
-            learning_rates=[learning_rate],
+            learning_rates=learning_rates,
             goal=goal,
             held_out=held_out,
         )

@@ -195,10 +195,10 @@ def binned(nats: Tensor, targets: Tensor) -> list[Bin]:
     return found
 
 
-def written(law: PowerLaw | dict[str, float]) -> str:
-    """The law as a formula."""
-    floor, scale, exponent = (law if isinstance(law, PowerLaw) else PowerLaw(**law))[:3]
-    return f"{floor:.2f} + {scale:.2f} t^-{exponent:.2f}" if scale else f"{floor:.2f}, flat"
+def written(law: PowerLaw) -> str:
+    """The law as a formula, in HTML, with its distance from the curve."""
+    falling = f" + {law.scale:.2f} t<sup>−{law.exponent:.2f}</sup>" if law.scale else ", flat"
+    return f"{law.floor:.2f}{falling} ± {law.error:.3f}"
 
 
 def _shown(bins: dict[int, list[Bin]], law: PowerLaw, figures: dict[str, float], length: int) -> str:
@@ -209,6 +209,6 @@ def _shown(bins: dict[int, list[Bin]], law: PowerLaw, figures: dict[str, float],
     drawn = curve_html([*lines, Line("", ends, 0, dotted=True)], X_LABEL, Y_LABEL, (length, "training length"))
     told = (
         f"{figures['loss']:.3f} nats a token at the training length of {length:,}. Dotted: the power law "
-        f"{written(law)}, off by {law.error:.3f} nats (root mean square)."
+        f"{written(law)}, where ± is the root mean square distance of the curve from it."
     )
     return f"{curve_style()}<p>{told}</p>{drawn}"
