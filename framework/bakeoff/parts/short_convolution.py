@@ -13,8 +13,10 @@ from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.part import StatefulPart
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
+from bakeoff.interfaces.spans import Spans
 from bakeoff.parts.activations import ActivationName, activation
 from bakeoff.parts.kernels import Choice, choose
+from bakeoff.parts.spans import before_each
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -34,7 +36,7 @@ class ShortConvolution(StatefulPart):
     activation : f.
     """
 
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True)
+    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, context_parallel=True)
     roles = {"weight": "vector", "bias": "vector"}  # noqa: RUF012
 
     def __init__(
@@ -75,8 +77,10 @@ class ShortConvolution(StatefulPart):
         if sequence.real is not None:
             x = x * sequence.real[:, :, None].to(x.dtype)
         weight, bias = self.weight.to(x.dtype), None if self.bias is None else self.bias.to(x.dtype)
-        after: Tensor | None
-        if state is not None and sequence.length == 1 and sequence.real is None:
+        after: Tensor | None = None
+        if sequence.spans is not None:
+            y = self._along(x, weight, bias, sequence.spans)
+        elif state is not None and sequence.length == 1 and sequence.real is None:
             y, after = convolution_step(x, weight, bias, state, sequence.segments)
         else:
             y = self.convolve(x, weight, bias, state, sequence.segments)
@@ -90,6 +94,19 @@ class ShortConvolution(StatefulPart):
         y = short_convolution_naive(x, self.weight, self.bias, state, sequence.segments)
         after = None if state is None else next_tail(state, x, sequence.segments, sequence.real)
         return Result(activation(self.activation)(y), after)
+
+    def _along(self, x: Tensor, weight: Tensor, bias: Tensor | None, spans: Spans) -> Tensor:
+        """Of this rank's spans in one call, each behind the tokens before it that its taps see."""
+        past = self.width - 1
+        tails, pieces = before_each(x, past, spans), spans.split(x)
+        joined = [t for both in zip(tails, pieces, strict=True) for t in both]
+        segments = spans.whole.segments
+        if segments is not None:
+            bounds = [spans.bounds[number] for number in spans.own]
+            at = torch.cat([torch.arange(start - past, stop, device=x.device) for start, stop in bounds])
+            segments = segments[:, at.clamp_min(0)]
+        y = self.convolve(torch.cat(joined, 1), weight, bias, None, segments)
+        return torch.cat(y.split([t.shape[1] for t in joined], 1)[1::2], 1)
 
     def flops(self, queries: int, keys: int) -> int:
         """One multiply-add per tap, channel and token."""
