@@ -11,6 +11,7 @@ from bakeoff.interfaces import Capabilities, Cut, LayerContext, Result, Sequence
 from bakeoff.interfaces.cut import check_heads
 from bakeoff.parts.kernels import Backend, choose
 from bakeoff.parts.linear import Linear, columns, linear_flops, rows
+from bakeoff.parts.scans.along import changed_along
 from bakeoff.parts.short_convolution import ShortConvolution, convolution_step
 from torch import Tensor
 from torch.nn import functional as F
@@ -49,7 +50,9 @@ class DeltaMixer(SequenceMixer):
     backend : plain torch, or kernels on a GPU.
     """
 
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
+    capabilities = Capabilities(
+        documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True, context_parallel=True
+    )
 
     def __init__(
         self,
@@ -153,7 +156,10 @@ class DeltaMixer(SequenceMixer):
             log_a = None if log_a is None else zero_padding(log_a, sequence)
             given = (unit(q, self.key_width**-0.5), unit(k), v, beta, log_a)
             memory = None if state is None else state.memory
-            y, memory = scan(*given, state=memory, segments=sequence.segments)
+            if sequence.spans is None:
+                y, memory = scan(*given, state=memory, segments=sequence.segments)
+            else:
+                y = changed_along(scan, *given, spans=sequence.spans)
         after = None if state is None else DeltaState(torch.cat([result.state for result in mixed], 2), memory)
         return Result(self.output(self._finish(y, x)), after)
 

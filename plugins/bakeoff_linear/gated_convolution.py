@@ -27,7 +27,9 @@ class GatedConvolution(SequenceMixer):
         "Simple linear attention language models balance the recall-throughput tradeoff",
         "https://arxiv.org/abs/2402.18668",
     )
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
+    capabilities = Capabilities(
+        documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True, context_parallel=True
+    )
 
     def __init__(
         self,

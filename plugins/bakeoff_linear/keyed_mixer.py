@@ -13,9 +13,11 @@ from bakeoff.interfaces import Capabilities, Cut, LayerContext, PositionalEncodi
 from bakeoff.interfaces.cut import check_heads
 from bakeoff.parts.kernels import Choice
 from bakeoff.parts.linear import Linear, columns, linear_flops, rows
+from bakeoff.parts.scans.along import decayed_along
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from bakeoff.interfaces.spans import Spans
     from torch.distributed.device_mesh import DeviceMesh
 
 
@@ -34,7 +36,9 @@ class KeyedMixer(SequenceMixer):
     bias : whether the projections have one.
     """
 
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
+    capabilities = Capabilities(
+        documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True, context_parallel=True
+    )
     step: ClassVar[Callable[..., Any]]
     """The scan for one token, with a state."""
     recurrence: ClassVar[Callable[..., Any]]
@@ -110,8 +114,15 @@ class KeyedMixer(SequenceMixer):
         wide = torch.promote_types(x.dtype, torch.float32)
         given = self._given(q.to(wide), k.to(wide), v.to(wide), x, sequence)
         with torch.autocast(x.device.type, enabled=False):
-            y, after = scan(*given, state=state, segments=sequence.segments, **self.options)
+            if sequence.spans is None:
+                y, after = scan(*given, state=state, segments=sequence.segments, **self.options)
+            else:
+                y, after = self._along(scan, given, sequence.spans), None
         return Result(self.output(self._finish(y, x)), after)
+
+    def _along(self, scan: Callable[..., Any], given: tuple[Any, ...], spans: Spans) -> Tensor:
+        """What a scan gives of this rank's tokens, where ranks share out rows."""
+        return decayed_along(partial(scan, **self.options), *given, spans=spans)
 
     def _products(self) -> tuple[Linear, ...]:
         """Learned products that are done for every token."""

@@ -12,6 +12,7 @@ from bakeoff.interfaces import Capabilities, Cut, LayerContext, Reference, Resul
 from bakeoff.interfaces.cut import check_heads
 from bakeoff.parts.kernels import Backend, choose
 from bakeoff.parts.linear import Linear, columns, linear_flops, rows
+from bakeoff.parts.scans.along import changed_along
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -72,7 +73,9 @@ class RWKV7(SequenceMixer):
         "https://arxiv.org/abs/2503.14456",
     )
     reads = (_FIRST,)
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
+    capabilities = Capabilities(
+        documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True, context_parallel=True
+    )
     roles = {"bonus": "vector"}  # noqa: RUF012
 
     def __init__(
@@ -181,7 +184,10 @@ class RWKV7(SequenceMixer):
             for i in (1, 4, 5):
                 given[i] = zero_padding(given[i], sequence)
             memory = None if state is None else state.memory
-            y, memory = scan(*given, state=memory, segments=sequence.segments)
+            if sequence.spans is None:
+                y, memory = scan(*given, state=memory, segments=sequence.segments)
+            else:
+                y = changed_along(scan, *given, spans=sequence.spans)
             y = F.layer_norm(y, (self.head_width,), eps=self.eps).flatten(2) * self.norm_weight + self.norm_bias
             bonus = (given[0] * given[1] * self.bonus).sum(-1, keepdim=True) * given[2]
             y = (y + bonus.flatten(2)).to(x.dtype)
