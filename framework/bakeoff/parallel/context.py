@@ -106,10 +106,10 @@ def share_rows(model: LanguageModel, ranks: DeviceMesh, *, order: str, op: str) 
 
 def exchange_ops(module: nn.Module, op: str) -> None:
     """Let an attention op stand in place of every `auto`."""
-    make: Any = find(op, "attention_op")
     for owner in list(module.modules()):
         for name, child in owner.named_children():
             if isinstance(child, Auto):
+                make: Any = find(op, "attention_op")
                 setattr(owner, name, make(child.context))
 
 
