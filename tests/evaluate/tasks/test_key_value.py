@@ -85,6 +85,24 @@ def test_lengths_are_trained_in_turn_and_cells_have_draws_of_their_own():
     assert not torch.equal(one, other)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("mixer", "steps", "least", "most"),
+    [({"use": "attention", "n_heads": 1}, 2000, 0.95, 1.0), ({"use": "linear_attention", "n_heads": 2}, 600, 0.0, 0.6)],
+    ids=["attention", "linear_attention"],
+)
+def test_two_layers_of_attention_solve_the_grid_and_a_small_state_does_not(untrained, mixer, steps, least, most):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # so that sums have one order, and busy neighbours do not hold up a second thread
+    try:
+        answer = KeyValue(**SMALL, steps=steps).measure(untrained(mixer), lambda numbers: None)
+    finally:
+        torch.set_num_threads(threads)
+    assert least <= answer.figures["worst"] <= most
+    assert answer.data["cells"]["lengths"] == [24, 40]
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

@@ -107,9 +107,9 @@ def test_a_copied_text_costs_nothing_after_one_period(source):
 def test_bins_are_four_for_each_doubling():
     nats, targets = torch.arange(1.0, 17).double(), torch.ones(16).double()
     found = binned(nats, targets)
-    # edges are 2^(i/4), rounded: 1 2 3 4 5 6 7 8 10 11 13 16
+    # bins begin at 2^(i/4), rounded: 1 2 3 4 5 6 7 8 10 11 13, before the last token
     assert [(each.targets, each.loss) for each in found] == [
-        (1, 1), (1, 2), (1, 3), (1, 4), (1, 5), (1, 6), (1, 7), (2, 8.5), (1, 10), (2, 11.5), (3, 14), (1, 16)
+        (1, 1), (1, 2), (1, 3), (1, 4), (1, 5), (1, 6), (1, 7), (2, 8.5), (1, 10), (2, 11.5), (4, 14.5)
     ]  # fmt: skip
     assert sum(each.targets for each in found) == 16
     assert found[7].t == pytest.approx(math.sqrt(8 * 9))

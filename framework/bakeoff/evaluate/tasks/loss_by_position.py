@@ -185,7 +185,7 @@ def _figures(curves: dict[int, tuple[Tensor, Tensor]], length: int) -> dict[str,
 def binned(nats: Tensor, targets: Tensor) -> list[Bin]:
     """Means over stretches of the context, t from 1, `PER_DOUBLING` of them for each doubling of t."""
     T = len(nats)
-    edges = sorted({round(2 ** (i / PER_DOUBLING)) for i in range(math.ceil(math.log2(T + 1) * PER_DOUBLING))})
+    edges = sorted({1, *(round(2 ** (i / PER_DOUBLING)) for i in range(math.ceil(math.log2(T) * PER_DOUBLING)))})
     found = []
     for begin, end in zip(edges, [*edges[1:], T + 1], strict=True):
         part = slice(begin - 1, end - 1)
