@@ -122,6 +122,25 @@ def test_measures_are_printed_and_kept(run: Path, capsys: pytest.CaptureFixture[
     assert "did you mean 'memory'" in capsys.readouterr().err
 
 
+def test_lengths_are_a_table_and_kept(run: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["evaluate", str(run), "--lengths", "1x", "2x", "16", "--device", "cpu"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    kept = json.loads((run / "evaluation.json").read_text())["measures"]
+    assert told[0].split() == ["length", "bits", "per", "byte", "nats", "per", "token"]
+    for name, line in zip(("1x", "2x", "16"), told[1:], strict=False):
+        figures = [kept[f"loss_by_length.{kind}_{name}"] for kind in ("bits_per_byte", "nats_per_token")]
+        assert line.split() == [name, *(f"{figure:.4f}" for figure in figures)]
+    assert (
+        told[4] == f"over the same {kept['loss_by_length.tokens']:.0f} targets at each length; 1x is 32 tokens in a row"
+    )
+    assert main(["evaluate", str(run), "--lengths", "1x", "--measure", "decode", "--device", "cpu"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("decode.tokens_per_second")
+    assert "length  bits per byte" in told
+    assert main(["evaluate", str(run), "--lengths", "x"]) == 2
+    assert "lengths has 'x'" in capsys.readouterr().err
+
+
 def test_a_task_is_measured_and_what_it_shows_is_a_page(run: Path, capsys: pytest.CaptureFixture[str]):
     probe = "{use: probe, corpus: {use: reviews, texts: 100, validation: 0.5}, shown: 1}"
     assert main(["evaluate", str(run), "--measure", probe, "--device", "cpu"]) == 0

@@ -8,12 +8,31 @@ from bakeoff.compare.plan import Plan
 from bakeoff.evaluate import asked
 from bakeoff.recipe import comparison
 from bakeoff.registry import find, names
+from bakeoff.train import fit
 
 from . import published
 
 RECIPES = published.MODELS.parent
-FILES = sorted([*RECIPES.glob("*.yaml"), *RECIPES.glob("compare/*.yaml")])
+FOLDERS = ("", "compare/", "long_context/")
+FILES = sorted(path for folder in FOLDERS for path in RECIPES.glob(f"{folder}*.yaml"))
 COMPARISONS = [path for path in FILES if "arms:" in path.read_text()]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def runs_to_begin_from(tmp_path_factory):
+    """The tests stand in a folder that holds, in small, the runs whose weights shipped recipes begin from."""
+    folder = tmp_path_factory.mktemp("begun")
+    (folder / "text.txt").write_text("A rose is a rose is a rose. " * 40)
+    changes = {
+        "data.corpus": {"use": "text_files", "path": str(folder / "text.txt")},
+        "data.cache": str(folder / "cache"),
+        "trainer.max_steps": 1,
+    }
+    made = bakeoff.recipe(RECIPES / "long_context" / "stage_1.yaml", changes)
+    fit(made, folder=folder / "runs" / "long_context" / "stage_1", progress=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -127,6 +127,21 @@ def test_a_folder_that_is_not_there_is_said_by_check_and_fit(values, tmp_path, c
     assert not (tmp_path / "run").exists()
 
 
+def test_it_is_said_what_to_run_first(values, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second, third = (tmp_path / f"{name}.yaml" for name in ("first", "second", "third"))
+    first.write_text(as_yaml(values))
+    second.write_text("extends: first.yaml\nweights: runs/first\n")
+    third.write_text("extends: [first.yaml, second.yaml]\nseed: 3\n")
+    made = f"or make it first: bakeoff fit first.yaml --folder {tmp_path}/runs/first\n"
+    for path in (second, third):
+        assert refused(capsys, "fit", path).endswith(made)
+    assert "make it first" not in refused(capsys, "fit", third, "weights=elsewhere")
+    assert "make it first" not in refused(capsys, "fit", first, "weights=elsewhere")
+    third.write_text("extends: [first.yaml, second.yaml]\nweights: runs/second\n")
+    assert "bakeoff fit second.yaml --folder" in refused(capsys, "fit", third)
+
+
 def test_a_folder_of_something_else_and_an_unfinished_run_are_refused(tiny, killed, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"empty is no run: it has no recipe.yaml"):
