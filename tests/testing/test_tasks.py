@@ -51,6 +51,16 @@ class NothingToJudgeBy(Sound):
         return Answer({"size": 1.0})
 
 
+class KeptOtherwise(Sound):
+    def measure(self, measured, progress):
+        return super().measure(measured, progress)._replace(data={"curve": {1: (0.5, 2.0)}})
+
+
+class NotKept(Sound):
+    def measure(self, measured, progress):
+        return super().measure(measured, progress)._replace(data={"curve": [math.nan]})
+
+
 class Trains(Sound):
     def measure(self, measured, progress):
         with torch.no_grad():
@@ -102,6 +112,8 @@ def test_randomness_that_begins_with_the_seed_is_no_fault():
         (Endless, "figure 'score' is inf"),
         (TooMuch, "figure 'score' is a share, but is 1.5"),
         (NothingToJudgeBy, "no figure by which arms are judged"),
+        (KeptOtherwise, "data come back otherwise from JSON"),
+        (NotKept, "data cannot be kept as JSON: Out of range float"),
         (Trains, "measure changes the model: backbone.embed.weight"),
         (LeavesGradients, "measure changes the model: it leaves gradients"),
         (LeavesEvaluation, "measure changes the model's mode"),

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import random
 import re
+from functools import partial
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from bakeoff.evaluate.tasks.haystack import CITIES, Haystack, right
 from bakeoff.evaluate.tasks.needle import TEMPLATE, Needle
 from bakeoff.interfaces import Result
 from bakeoff.parts.corpora.reviews import Reviews
+from bakeoff.parts.tokenizers.bpe import BPETokenizer
 from bakeoff.parts.tokenizers.byte import ByteTokenizer
 from torch import nn
 
@@ -108,9 +110,11 @@ def test_an_untrained_model_finds_none_and_pays_more_than_a_guess(untrained):
     assert found["nats"] > math.log(10)
 
 
-@pytest.fixture(scope="module")
-def haystack():
-    return Haystack(Reviews(texts=60, validation=0.5), ByteTokenizer(), 600)
+@pytest.fixture(scope="module", params=[ByteTokenizer, partial(BPETokenizer, vocab_size=400)], ids=["bytes", "bpe"])
+def haystack(request):
+    corpus, tokenizer = Reviews(texts=60, validation=0.5), request.param()
+    tokenizer.train(corpus.documents("train"))
+    return Haystack(corpus, tokenizer, 600)
 
 
 @pytest.mark.parametrize("depth", [0, 7.586, 33, 50, 92.414, 100])
@@ -142,7 +146,7 @@ def test_needles_stand_where_they_are_asked_to_and_numbers_stand_once(haystack, 
 
 def test_the_text_begins_anew_where_it_ends(haystack):
     assert len(haystack.ids) >= 1200
-    short = SimpleNamespace(documents=lambda split: iter(["abc", ""]))
+    short = SimpleNamespace(documents=lambda split: iter(["", "abc"]))
     assert Haystack(short, ByteTokenizer(), 5).text == "abc" * 4
     empty = SimpleNamespace(documents=lambda split: iter([""]))
     with pytest.raises(UserError, match="holds no text to hide needles in"):

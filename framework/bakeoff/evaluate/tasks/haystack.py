@@ -146,7 +146,9 @@ def right(written: str, digits: str) -> bool:
 def _again(corpus: Corpus) -> Iterator[str]:
     """The texts of the validation split, from the beginning again when they end."""
     while True:
-        texts = [text for text in corpus.documents("validation") if text]
-        if not texts:
+        empty = True
+        for text in corpus.documents("validation"):
+            empty = empty and not text
+            yield text
+        if empty:
             raise UserError(f"needle: the validation split of {type(corpus).__name__} holds no text to hide needles in")
-        yield from texts

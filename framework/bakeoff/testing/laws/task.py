@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
 from collections.abc import Mapping
@@ -22,7 +23,8 @@ _BETTER, _UNITS = ("more", "less", None), ("share", "bytes", "index", "")
 
 @law(None, "answer", "task")
 def answer(candidate: Candidate) -> None:
-    """Finite figures, all declared, one to judge by at least; equal seeds, equal answers; the model stays as it is."""
+    """Finite figures, all declared, one to judge by at least; data that JSON keeps as they are; equal seeds, equal
+    answers; the model stays as it is."""
     with tempfile.TemporaryDirectory() as folder:
         task = candidate.build()
         measured = _measured(Path(folder), candidate.seed, task.example_model)
@@ -33,6 +35,7 @@ def answer(candidate: Candidate) -> None:
         drawn = torch.get_rng_state()
         first = asked.answer(measured)
         _figures(task, first)
+        _data(first)
         if not measured.model.training or not torch.equal(torch.get_rng_state(), drawn):
             raise Broken("measure changes the model's mode, or draws from the random numbers of others")
         moved = [k for k, v in measured.model.state_dict().items() if not torch.equal(v, before[k])]
@@ -64,6 +67,15 @@ def _figures(task: Any, found: Answer) -> None:
             raise Broken(f"figure '{name}' is a share, but is {value}")
     if not any(task.figures[label.removeprefix("task.")].better for label in found.figures):
         raise Broken("no figure by which arms are judged (with `better`) is given")
+
+
+def _data(found: Answer) -> None:
+    try:
+        kept = json.loads(json.dumps(found.data, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise Broken(f"data cannot be kept as JSON: {error}") from error
+    if kept != found.data:
+        raise Broken("data come back otherwise from JSON: give lists for tuples, and text as keys")
 
 
 def _measured(folder: Path, seed: int, changes: Mapping[str, Any]) -> Measured:
