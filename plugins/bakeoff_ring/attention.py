@@ -105,7 +105,7 @@ class _Ring(torch.autograd.Function):
 
 
 def gathered(k: Tensor, v: Tensor, steps: list[Step], blocks: Blocks, add: Add) -> Tensor:
-    """The gradients of this rank's block: what `add(step, keys, values)` gives on each rank, flat, added up as it comes by.
+    """The gradients of this rank's block: what `add(step, keys, values)` gives on every rank, added up as it comes by.
 
     A sum is under way while the next block's part is computed; what home itself adds comes last.
     """
