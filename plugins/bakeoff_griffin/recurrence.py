@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from bakeoff.parts.scans.elementwise import before, recur_, recur_backward
+from bakeoff.interfaces.spans import Spans
+from bakeoff.parts.scans.elementwise import before, entering, recur_, recur_backward
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -23,12 +24,22 @@ _STEEPEST = 1000.0
 
 
 def rg_lru(
-    x: Tensor, r: Tensor, i: Tensor, floor: Tensor, *, first: Tensor | None = None, state: Tensor | None = None
+    x: Tensor,
+    r: Tensor,
+    i: Tensor,
+    floor: Tensor,
+    *,
+    first: Tensor | None = None,
+    state: Tensor | None = None,
+    spans: Spans | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """`(h, state)` by a scan; `state` (B, W) is h before the first token, None: zero, and no state is returned."""
+    """`(h, state)` by a scan; `state` (B, W) is h before the first token, None: zero, and no state is returned.
+
+    `spans`: who has which tokens, where ranks share them out; there is no state.
+    """
     if x.shape[1] == 0:
         return x, state
-    h, after = _Recurrence.apply(x, r, i, floor, first, state)
+    h, after = _Recurrence.apply(x, r, i, floor, first, state, spans)
     return h, None if state is None else after
 
 
@@ -73,7 +84,14 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, r: Tensor, i: Tensor, floor: Tensor, first: Tensor | None, state: Tensor | None
+        ctx: Any,
+        x: Tensor,
+        r: Tensor,
+        i: Tensor,
+        floor: Tensor,
+        first: Tensor | None,
+        state: Tensor | None,
+        spans: Spans | None,
     ) -> tuple[Tensor, Tensor]:
         r, i = r.sigmoid(), i.sigmoid()
         log_a = r * floor
@@ -81,8 +99,11 @@ class _Recurrence(torch.autograd.Function):
             log_a += torch.zeros_like(first, dtype=log_a.dtype).masked_fill_(first, -torch.inf)[:, :, None]
         a = log_a.exp()
         m = log_a.mul_(2).expm1_().neg_().sqrt_()
-        h = recur_(a, (m * i).mul_(x), state)
+        driven = (m * i).mul_(x)
+        state = state if spans is None else entering(a, driven, spans)
+        h = recur_(a, driven, state, spans)
         ctx.save_for_backward(x, r, i, floor, a, m, h, state)
+        ctx.spans = spans
         ctx.set_materialize_grads(False)
         return h, h[:, -1].clone()
 
@@ -90,14 +111,14 @@ class _Recurrence(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dh: Tensor | None, dafter: Tensor | None) -> tuple[Tensor | None, ...]:
         x, r, i, floor, a, m, h, state = ctx.saved_tensors
-        db = recur_backward(a, torch.zeros_like(h) if dh is None else dh, dafter)
-        dstate = None if state is None else a[:, 0] * db[:, 0]
+        db = recur_backward(a, torch.zeros_like(h) if dh is None else dh, dafter, ctx.spans)
+        dstate = None if state is None or ctx.spans is not None else a[:, 0] * db[:, 0]
         gated = db * i
         dx = gated * m
         di = torch.ops.aten.sigmoid_backward((db * m).mul_(x), i)
         dm = gated.mul_(x)
         steep = dm.mul_(a).div_(m.clamp_min(0.5 / _STEEPEST))
-        dlog_a = before(h, state).mul_(db).sub_(steep).mul_(a)  # 0 at a first token, as a is
+        dlog_a = before(h, state, ctx.spans).mul_(db).sub_(steep).mul_(a)  # 0 at a first token, as a is
         dfloor = (dlog_a * r).sum((0, 1))
         dr = torch.ops.aten.sigmoid_backward(dlog_a.mul_(floor), r)
-        return dx, dr, di, dfloor, None, dstate
+        return dx, dr, di, dfloor, None, dstate, None

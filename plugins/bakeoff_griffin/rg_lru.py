@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -28,6 +29,7 @@ from torch.nn import functional as F
 from bakeoff_griffin.recurrence import rg_lru, rg_lru_naive, rg_lru_step
 
 if TYPE_CHECKING:
+    from bakeoff.interfaces.spans import Spans
     from torch.distributed.device_mesh import DeviceMesh
 
 #: c of the paper: how many times softplus(Lambda) a decay can be.
@@ -82,7 +84,9 @@ class RGLRU(SequenceMixer):
         "Griffin: Mixing Gated Linear Recurrences with Local Attention for Efficient Language Models",
         "https://arxiv.org/abs/2402.19427",
     )
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
+    capabilities = Capabilities(
+        documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True, context_parallel=True
+    )
     keep_float32 = ("Lambda",)
 
     def __init__(
@@ -151,7 +155,7 @@ class RGLRU(SequenceMixer):
 
     def forward(self, x: Tensor, sequence: Sequence, state: RGLRUState | None = None) -> Result:
         """Mix `x` (B, T, D) along T."""
-        return self._mix(x, sequence, state, ShortConvolution.__call__, _scan)
+        return self._mix(x, sequence, state, ShortConvolution.__call__, partial(_scan, spans=sequence.spans))
 
     def naive(self, x: Tensor, sequence: Sequence, state: RGLRUState | None = None) -> Result:
         """The same by convolution and recurrence of one token after the other."""
@@ -177,11 +181,18 @@ class RGLRU(SequenceMixer):
 
 
 def _scan(
-    x: Tensor, r: Tensor, i: Tensor, floor: Tensor, *, first: Tensor | None, state: Tensor | None
+    x: Tensor,
+    r: Tensor,
+    i: Tensor,
+    floor: Tensor,
+    *,
+    first: Tensor | None,
+    state: Tensor | None,
+    spans: Spans | None,
 ) -> tuple[Tensor, Tensor | None]:
     if state is not None and x.shape[1] == 1 and not torch.is_grad_enabled():
         return rg_lru_step(x, r, i, floor, state, first)
-    return rg_lru(x, r, i, floor, first=first, state=state)
+    return rg_lru(x, r, i, floor, first=first, state=state, spans=spans)
 
 
 class BlockDiagonal(Part):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,7 +34,9 @@ class MinGRU(SequenceMixer):
     reference = Reference(
         "Feng, Tung, Ahmed, Bengio and Hajimirsadeghi", 2024, "Were RNNs All We Needed?", "https://arxiv.org/abs/2410.01201"
     )  # fmt: skip
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
+    capabilities = Capabilities(
+        documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True, context_parallel=True
+    )
 
     def __init__(self, context: LayerContext, *, width: int | None = None, bias: bool = True):
         super().__init__(context)
@@ -65,7 +68,8 @@ class MinGRU(SequenceMixer):
     def forward(self, x: Tensor, sequence: Sequence, state: Tensor | None = None) -> Result:
         """Mix `x` (B, T, D) along T."""
         decoding = state is not None and sequence.length == 1
-        return self._mix(x, sequence, state, linear_scan_step if decoding else linear_scan)
+        scan = linear_scan_step if decoding else partial(linear_scan, spans=sequence.spans)
+        return self._mix(x, sequence, state, scan)
 
     def naive(self, x: Tensor, sequence: Sequence, state: Tensor | None = None) -> Result:
         """The same by the recurrence, one token after the other."""

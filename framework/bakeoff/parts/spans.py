@@ -45,13 +45,16 @@ def before_each(x: Tensor, places: int, spans: Spans) -> list[Tensor]:
     return [last_places(torch.cat([ends[0][:, :0], *ends[:number]], 1), places) for number in spans.own]
 
 
-def relay(own: Items[Told], follow: Callable[[Any, Told], Any], empty: Any, spans: Spans) -> list[Any]:
-    """The state that each of this rank's spans begins with.
+def relay(
+    own: Items[Told], follow: Callable[[Any, Told], Any], empty: Any, spans: Spans, *, reverse: bool = False
+) -> list[Any]:
+    """The state that each of this rank's spans begins with; in `reverse`, that each ends with.
 
     `own` : of each own span, tensors of one shape over all spans that tell how it changes a state, such as the product
         of its decays and the state that it leaves of itself.
     `follow(state, told)` : the state after a span, from that before it and what the span tells.
     `empty` : the state before the row.
+    `reverse` : what passes from the row's end to its beginning, such as gradients: before and after change places.
 
     All ranks call it alike, under gradients or not, and let what they make of every state be part of their outputs:
     the backward of each waits for the others.
@@ -60,15 +63,16 @@ def relay(own: Items[Told], follow: Callable[[Any, Told], Any], empty: Any, span
     wide = reduce(torch.promote_types, types)
     flat = of_all([torch.cat([t.to(wide).reshape(-1) for t in told]) for told in own], spans)
     bound = flat[0][:0].sum()  # a zero, by which a rank that needs nothing takes part in the backward
-    states, state = [], map_state(lambda t: t + bound.to(t.dtype), empty)
-    for number in range(spans.own[-1] + 1):
+    states, state = {}, map_state(lambda t: t + bound.to(t.dtype), empty)
+    order = range(spans.count - 1, spans.own[0] - 1, -1) if reverse else range(spans.own[-1] + 1)
+    for number in order:
         if number in spans.own:
-            states.append(state)
-        if number < spans.own[-1]:
+            states[number] = state
+        if number != order[-1]:
             pieces = flat[number].split([shape.numel() for shape in shapes])
             told = tuple(t.view(shape).to(kind) for t, shape, kind in zip(pieces, shapes, types, strict=True))
             state = follow(state, told)
-    return states
+    return [states[number] for number in spans.own]
 
 
 def _together(x: Tensor, spans: Spans, dim: int) -> Tensor:
