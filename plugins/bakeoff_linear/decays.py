@@ -62,7 +62,8 @@ class _ByHead(torch.autograd.Function):
     def forward(ctx: Any, log_a: Tensor, seen: Seen, R: int, *tokens: Tensor) -> tuple[Tensor, ...]:
         rows, columns = tokens[:R], tokens[R:]
         total = (seen.pairs.double() @ log_a.double()[..., None])[..., 0]  # sums are differenced, so they are wider
-        reach, left = (t.exp().to(log_a.dtype)[..., None] for t in (total, total[..., -1:] - total))
+        until = (total[..., -1:] - total).clamp_(max=0)  # of another document it may be over 0, and is masked
+        reach, left = (t.exp().to(log_a.dtype)[..., None] for t in (total, until))
         keep = _masked(reach[..., -1:, :], seen.kept)
         reach, left = _masked(reach, seen.entered), _masked(left, seen.left)
         high = total.to(log_a.dtype)

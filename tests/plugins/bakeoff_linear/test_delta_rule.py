@@ -63,6 +63,15 @@ def test_every_chunk_size_equals_the_recurrence(T, packed, continued, decay):
             torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.parametrize("decay", ["head", "channel"])
+def test_what_a_document_has_forgotten_does_not_reach_the_next(decay):
+    *values, log_a = given(31, decay)
+    strong = (log_a.detach() * 1e4).requires_grad_()  # beside tokens of the last document, e to a number over 709
+    (fast, fast_grads), (slow, slow_grads) = both([*values, strong], start(), segments_of(31), 32)
+    for a, b in zip((*fast, *fast_grads), (*slow, *slow_grads), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-10)
+
+
 @pytest.mark.parametrize("T", [1, 2, 31, 64, 100])
 @pytest.mark.parametrize("decay", KINDS)
 def test_steps_equal_the_whole(T, decay):

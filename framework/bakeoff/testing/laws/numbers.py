@@ -38,8 +38,9 @@ def _lengths(subject: Subject) -> list[int]:
 
 def _finite(subject: Subject, told: str, precision: AbstractContextManager) -> None:
     for T in _lengths(subject):
-        for size in _SIZES:
-            batch = subject.batch(2, T)
+        plain = [(size, subject.batch(2, T)) for size in _SIZES]
+        packed = [(_SIZES[-1], batch) for batch in _packed(subject, T)]
+        for size, batch in plain + packed:
             batch = replace(batch, x=(batch.x * size).requires_grad_())
             with subject.mode("training"), precision:
                 y = subject.run(batch).y
@@ -48,11 +49,20 @@ def _finite(subject: Subject, told: str, precision: AbstractContextManager) -> N
             if y.dtype != batch.x.dtype and "autocast" not in told:
                 raise Broken(f"{told}, training, T={T}: the output is {str(y.dtype).removeprefix('torch.')}")
             where = f"{told}, training, T={T}, inputs of size {size:g}"
+            where += "" if batch.documents is None else ", packed documents"
             if not bool(y.isfinite().all()):
                 raise Broken(f"{where}: an output is not finite")
             for name, slope in zip(leaves, slopes, strict=False):
                 if not bool(slope.isfinite().all()):
                     raise Broken(f"{where}: the gradient of {name} is not finite")
+
+
+def _packed(subject: Subject, T: int) -> list[Batch]:
+    """Rows of a long document and a short one, where these are kept apart."""
+    if T < 3 or not subject.claimed("documents", "training"):
+        return []
+    documents = (torch.arange(T) >= T - 2).long().expand(2, -1)
+    return [subject.batch(2, T, documents=documents)]
 
 
 def _equals_naive(subject: Subject) -> None:
