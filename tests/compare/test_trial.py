@@ -86,10 +86,12 @@ def test_reasons_are_one_line_and_users_errors_bare():
 
 def test_a_trial_is_tried_at_tasks(tiny, tmp_path):
     recall = {"use": "mqar", "pairs": 2, "length": 8, "vocabulary": 16, "d_model": 16, "steps": 10, "batch": 4}
-    plan = Plan(comparison({**tiny, "measure": [recall, {"use": "probe", "texts": 40}]}), prepare=True, progress=False)
+    measure = [recall, {"use": "probe", "texts": 40}, {"use": "loss_by_position", "tokens": 64}]
+    plan = Plan(comparison({**tiny, "measure": measure}), prepare=True, progress=False)
     assert list(plan.document()["tasks"]) == [
         "mqar(batch=4, d_model=16, length=8, pairs=2, steps=10, vocabulary=16)",
         "probe(texts=40)",
+        "loss_by_position(tokens=64)",
     ]
     said = []
     trial = plan.runs({arm.name: {} for arm in plan.arms})[0]
@@ -101,7 +103,7 @@ def test_a_trial_is_tried_at_tasks(tiny, tmp_path):
     assert result["measures"][f"{label}.state_bytes"] == 2 * 2 * 8 * 16 * 4
     assert list(result["unmeasured"]) == ["probe(texts=40)"]
     assert "TextFiles has no labels" in result["unmeasured"]["probe(texts=40)"]
-    assert result["shown"] == {}
+    assert list(result["shown"]) == list(result["drawn"]) == ["loss_by_position(tokens=64)"]
     assert {"step": 10, "total": 10} in [{k: n.get(k) for k in ("step", "total")} for n in said]
     assert len(result["code"]) == 1
     assert result["code"] == [plan.arms[0].code]

@@ -28,7 +28,7 @@ from bakeoff.model.modes import evaluating
 PER_DOUBLING = 4
 #: `early` and `late` are means over this share of the training length, at its two ends.
 END = 1 / 8
-X_LABEL, Y_LABEL = "tokens of context, itself included", "nats per token"
+X_LABEL, Y_LABEL = "tokens of context", "nats per token"
 
 
 class Bin(NamedTuple):
@@ -50,8 +50,8 @@ class LossByPosition(Task):
     Figures: `loss` at the training length, the mean over all targets; `early` and `late`, over the first and the last
     eighth of that length; `beyond`, at positions behind the training length, in the longest rows; and the power law
     `floor + scale t^-exponent` that is fitted to the curve at the training length, in four bins for each doubling of t
-    that count the same, with `fit_error`, the root mean square distance of the bins from it, in nats. It describes a
-    trend, no more: a curve that does not fall has scale and exponent 0.
+    that count the same, with `fit_error`, the root mean square distance of the bins from it, in nats. It
+    is a trend, no more: its exponent lies between 0.02 and 4, and where no curve falls, scale and exponent are 0.
 
     Parameters
     ----------
