@@ -14,6 +14,8 @@ and i = `NEVER`.
 All take `q` and `k` (B, T, H, N), `v` (B, T, H, P), `i` and `f` (B, T, H), in float32 or wider; `state`, or None: there
 is nothing before, and no state is returned; and `segments` (B, T), the running count of documents that began in the
 call. They return `y` (B, T, H, P) and the state.
+
+Where ranks share out the tokens, they tell each other m before each span, and then C and n.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from bakeoff.interfaces.spans import Spans
 from bakeoff.parts.scans.scalar_decay import scalar_decay, scalar_decay_step
+from bakeoff.parts.spans import relay
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -61,14 +65,21 @@ def matrix_memory(
     chunk: int = 64,
     state: MatrixMemory | None = None,
     segments: Tensor | None = None,
+    spans: Spans | None = None,
 ) -> tuple[Tensor, MatrixMemory | None]:
-    """The recurrence in matrix products over chunks of at most `chunk` tokens."""
+    """The recurrence in matrix products over chunks of at most `chunk` tokens.
+
+    `spans`: who has which tokens, where ranks share them out; there is no state, and they know their segments.
+    """
     if q.shape[1] == 0:
         return v, state
-    m, before = _stabilisers(i, f, None if state is None else state.m, segments)
+    if spans is None:
+        m, before = _stabilisers(i, f, None if state is None else state.m, segments)
+    else:
+        m, before = _stabilisers_along(i, f, spans)
     decay, write, floor = _gates(i, f, m, before)
     held = None if state is None else state.held
-    y, held = scalar_decay(q, k, _written(v, write), decay, chunk=chunk, state=held, segments=segments)
+    y, held = scalar_decay(q, k, _written(v, write), decay, chunk=chunk, state=held, segments=segments, spans=spans)
     return _normalised(y, floor, eps), None if held is None else MatrixMemory(held, m[:, -1].to(v.dtype))
 
 
@@ -133,9 +144,34 @@ def _stabilisers(i: Tensor, f: Tensor, first: Tensor | None, segments: Tensor | 
     if segments is None:
         m = running_maximum(f, i, start)
         return m, torch.cat([start[:, None], m[:, :-1]], 1)
-    begins = (segments != F.pad(segments[:, :-1], (1, 0)))[:, :, None]
-    m = running_maximum(torch.where(begins, -torch.inf, f), torch.where(begins, torch.maximum(i, f), i), start)
+    forget, write, begins = _with_starts(i, f, segments)
+    m = running_maximum(forget, write, start)
     return m, torch.where(begins, 0, torch.cat([start[:, None], m[:, :-1]], 1))
+
+
+def _stabilisers_along(i: Tensor, f: Tensor, spans: Spans) -> tuple[Tensor, Tensor]:
+    """`_stabilisers` of this rank's tokens: m of each span by itself, or all that it forgets and the m that enters."""
+    pieces = zip(spans.split(i.double()), spans.split(f.double()), spans.sequences, strict=True)
+    given = [_with_starts(write, forget, own.segments) for write, forget, own in pieces]
+    nothing = torch.zeros_like(given[0][0][:, 0])
+    alone = [running_maximum(forget, write, nothing - torch.inf) for forget, write, _ in given]
+    since = [forget.cumsum(1) for forget, _, _ in given]
+    told = [(change[:, -1], left[:, -1]) for change, left in zip(since, alone, strict=True)]
+    entering = relay(told, lambda m, told: torch.maximum(told[1], told[0] + m), nothing, spans)
+    found, before = [], []
+    for own, change, first, (_, _, begins) in zip(alone, since, entering, given, strict=True):
+        m = torch.maximum(own, change + first[:, None])
+        found.append(m)
+        before.append(torch.where(begins, 0, torch.cat([first[:, None], m[:, :-1]], 1)))
+    return torch.cat(found, 1), torch.cat(before, 1)
+
+
+def _with_starts(i: Tensor, f: Tensor, segments: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """What m forgets and is at least, -inf and the larger gate where a document begins, and where that is."""
+    if segments is None:
+        return f, i, torch.zeros((), dtype=torch.bool, device=f.device)
+    begins = (segments != F.pad(segments[:, :-1], (1, 0)))[:, :, None]
+    return torch.where(begins, -torch.inf, f), torch.where(begins, torch.maximum(i, f), i), begins
 
 
 def _gates(i: Tensor, f: Tensor, m: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -50,7 +50,9 @@ class MLSTM(SequenceMixer):
     reference = Reference(
         "Beck et al.", 2024, "xLSTM: Extended Long Short-Term Memory", "https://arxiv.org/abs/2405.04517"
     )
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
+    capabilities = Capabilities(
+        documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True, context_parallel=True
+    )
 
     def __init__(
         self,
@@ -119,9 +121,8 @@ class MLSTM(SequenceMixer):
     def forward(self, x: Tensor, sequence: Sequence, state: MatrixMemory | None = None) -> Result:
         """Mix `x` (B, T, D) along T."""
         decoding = state is not None and sequence.length == 1
-        return self._mix(
-            x, sequence, state, matrix_memory_step if decoding else partial(matrix_memory, chunk=self.chunk)
-        )
+        by_chunks = partial(matrix_memory, chunk=self.chunk, spans=sequence.spans)
+        return self._mix(x, sequence, state, matrix_memory_step if decoding else by_chunks)
 
     def naive(self, x: Tensor, sequence: Sequence, state: MatrixMemory | None = None) -> Result:
         """The same by the recurrence, one token after the other."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from bakeoff.interfaces.spans import Spans
 from bakeoff.parts.kernels import NotTaken
 from mamba_ssm.ops.selective_scan_interface import selective_scan_fn
 from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined
@@ -25,12 +26,14 @@ def selective_scan(
     *,
     state: Tensor | None = None,
     segments: Tensor | None = None,
+    spans: Spans | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """`bakeoff_ssm.selective.selective_scan`; the kernel begins with a state of zeros and takes no other.
 
     At the first token of a document the step is endless, so that nothing is left of what was before, and the input as
     much smaller, so that what the token writes is the same.
     """
+    _check_whole(spans)
     if state is not None and (torch.is_grad_enabled() or bool(state.any())):
         raise NotTaken("a state before the call")
     u = x
@@ -54,8 +57,10 @@ def ssd(
     chunk: int = _CHUNK,
     state: Tensor | None = None,
     segments: Tensor | None = None,
+    spans: Spans | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """`bakeoff_ssm.ssd.ssd`; `chunk` is the form's in torch, the kernels have their own."""
+    _check_whole(spans)
     result = mamba_chunk_scan_combined(
         x,
         dt,
@@ -69,3 +74,8 @@ def ssd(
         return_final_states=state is not None,
     )
     return (result, None) if state is None else result
+
+
+def _check_whole(spans: Spans | None) -> None:
+    if spans is not None:
+        raise NotTaken("rows whose tokens ranks share out")

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from bakeoff_ssm.ssd import ssd, ssd_naive, ssd_step
 
 if TYPE_CHECKING:
+    from bakeoff.interfaces.spans import Spans
     from torch.distributed.device_mesh import DeviceMesh
 
 
@@ -65,7 +66,9 @@ class Mamba2(SequenceMixer):
         "Transformers are SSMs: Generalized Models and Efficient Algorithms Through Structured State Space Duality",
         "https://arxiv.org/abs/2405.21060",
     )
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True)
+    capabilities = Capabilities(
+        documents=True, padding=True, state=True, constant_state=True, tensor_parallel=True, context_parallel=True
+    )
     keep_float32 = ("A_log", "dt_bias", "D")
     reads_groups: tuple[int, ...] | None = None
     """Where ranks share out the heads and have B and C of all groups: those that heads of this rank read."""
@@ -159,7 +162,7 @@ class Mamba2(SequenceMixer):
 
     def forward(self, x: Tensor, sequence: Sequence, state: Mamba2State | None = None) -> Result:
         """Mix `x` (B, T, D) along T."""
-        return self._mix(x, sequence, state, ShortConvolution.__call__, self._scan)
+        return self._mix(x, sequence, state, ShortConvolution.__call__, partial(self._scan, spans=sequence.spans))
 
     def naive(self, x: Tensor, sequence: Sequence, state: Mamba2State | None = None) -> Result:
         """The same by convolution and recurrence of one token after the other."""
@@ -186,10 +189,12 @@ class Mamba2(SequenceMixer):
         after = None if state is None else Mamba2State(*(result.state for result in mixed), ssm)
         return Result(self.output(y), after)
 
-    def _scan(self, *given: Tensor, state: Tensor | None, segments: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _scan(
+        self, *given: Tensor, state: Tensor | None, segments: Tensor | None, spans: Spans | None
+    ) -> tuple[Tensor, Tensor | None]:
         if state is not None and given[0].shape[1] == 1:
             return ssd_step(*given, state, segments)
-        return self.scan(*given, chunk=self.chunk, state=state, segments=segments)
+        return self.scan(*given, chunk=self.chunk, state=state, segments=segments, spans=spans)
 
     def _convolutions(self) -> tuple[ShortConvolution, ...]:
         return self.convolve_x, self.convolve_B, self.convolve_C

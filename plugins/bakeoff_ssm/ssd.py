@@ -10,6 +10,7 @@ state carries what is older (Dao and Gu, 2024, arXiv:2405.21060). Padding is a t
 
 from __future__ import annotations
 
+from bakeoff.interfaces.spans import Spans
 from bakeoff.parts.scans.scalar_decay import scalar_decay, scalar_decay_naive, scalar_decay_step
 from torch import Tensor
 
@@ -25,13 +26,15 @@ def ssd(
     chunk: int = 64,
     state: Tensor | None = None,
     segments: Tensor | None = None,
+    spans: Spans | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """`(y, state)` of `x` (B, T, H, P), `dt` (B, T, H), `A` and `D` (H,), `B` and `C` (B, T, G, N), by chunks.
 
     `state` (B, H, P, N) precedes `x`; None: there is nothing before, and no state is returned. `segments` (B, T) counts
     the documents that began in `x`: the state of one does not reach the next. H is a multiple of G.
+    `spans`: who has which tokens, where ranks share them out; there is no state.
     """
-    return scalar_decay(C, B, x, dt * A, write=dt, skip=D, chunk=chunk, state=state, segments=segments)
+    return scalar_decay(C, B, x, dt * A, write=dt, skip=D, chunk=chunk, state=state, segments=segments, spans=spans)
 
 
 def ssd_step(

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bakeoff.interfaces.spans import Spans
 from bakeoff.parts.scans.scalar_decay_chunks import Chunked, FeatureMap
 
 
@@ -30,6 +31,7 @@ def scalar_decay(
     chunk: int = 64,
     state: Tensor | None = None,
     segments: Tensor | None = None,
+    spans: Spans | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """`(y, state)` of `q` and `k` (B, T, G, N) and `v` (B, T, H, P), by chunks; y is (B, T, H, P).
 
@@ -40,7 +42,37 @@ def scalar_decay(
     With `write` (B, T, H) and `skip` (H,), `write_t v_t` is written instead of v_t, and y_t is `S_t q_t + skip v_t`.
     With `feature_map`, its features of queries and keys take their place; they are formed for what passes from chunk to
     chunk only. Chunks have `chunk` tokens at most.
+
+    `spans`: who has which tokens, where ranks share them out; there is no state, and they know their segments.
     """
+    assert (write is None) == (skip is None), "write and skip come together"
+    given = (q, k, v, log_a, write)
+    if spans is None:
+        return _scanned(*given, skip, feature_map, chunk, state, segments, None)
+    if log_a is not None and log_a.ndim == 1:
+        given = (q, k, v, log_a.expand(v.shape[:3]), write)
+    rows = [None if t is None else _stacked(spans.split(t)) for t in given]
+    begun = [own.segments for own in spans.sequences]
+    segments = None if begun[0] is None else _stacked([each for each in begun if each is not None], mode="replicate")
+    y, _ = _scanned(*rows, skip, feature_map, chunk, None, segments, spans)
+    pieces = zip(y.split(len(v)), spans.sizes(spans.rank), strict=True)
+    return torch.cat([piece[:, :size] for piece, size in pieces], 1), None
+
+
+def _scanned(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_a: Tensor | None,
+    write: Tensor | None,
+    skip: Tensor | None,
+    feature_map: FeatureMap | None,
+    chunk: int,
+    state: Tensor | None,
+    segments: Tensor | None,
+    spans: Spans | None,
+) -> tuple[Tensor, Tensor | None]:
+    """See `scalar_decay`; with `spans`, the rows of this rank's spans are rows of the batch, one after the other."""
     B, T, H = v.shape[:3]
     if T == 0:
         return v, state
@@ -48,32 +80,38 @@ def scalar_decay(
     Q = -(-T // n)  # the chunks share what is missing to a whole number
     if log_a is not None and log_a.ndim == 1:
         log_a = log_a.expand(B if log_a.requires_grad else 1, T, H)
-    given = [_split(t, n, Q) for t in (v, write, log_a, k, q)]
+    given = [None if t is None else _cut(t, n, Q) for t in (v, write, log_a, k, q)]
     if segments is not None:
-        segments = _split(segments, n, Q, mode="replicate")
-    assert (write is None) == (skip is None), "write and skip come together"
+        segments = _cut(segments, n, Q, mode="replicate")
     alone = q.shape[2] == H > 1 and skip is None
     if alone:  # heads that share nothing are rows of the batch, whose tokens then lie side by side
         given = [None if t is None else _fold(t.expand(B, *t.shape[1:]), H) for t in given]
         segments = None if segments is None else segments.repeat_interleave(H, 0)
         state = None if state is None else state.flatten(0, 1)[:, None]
-    y, after = Chunked.apply(*given, skip, state, segments, feature_map)
+    y, after = Chunked.apply(*given, skip, state, segments, feature_map, spans)
     if alone:
         y = y.view(B, H, n, Q, -1).permute(0, 2, 3, 1, 4)
         after = None if after is None else after.view(B, H, *after.shape[2:])
     return y.flatten(1, 2)[:, :T], after
 
 
-def _split(t: Tensor | None, n: int, Q: int, mode: str = "constant") -> Tensor | None:
-    """(B, T, ...) -> (B, n, Q, ...), filled up with zeros or by the last token."""
-    if t is None:
-        return None
-    padding = n * Q - t.shape[1]
-    if padding and mode == "replicate":
-        t = torch.cat([t, t[:, -1:].expand(-1, padding)], 1)
-    elif padding:
-        t = F.pad(t, (0, 0) * (t.ndim - 2) + (0, padding))
-    return t.unflatten(1, (n, Q))
+def _stacked(spans: list[Tensor], mode: str = "constant") -> Tensor:
+    """(B, T, ...) each -> (spans B, most tokens, ...), the shorter ones filled up."""
+    most = max(t.shape[1] for t in spans)
+    return torch.cat([_filled(t, most, mode) for t in spans]) if len(spans) > 1 else spans[0]
+
+
+def _cut(t: Tensor, n: int, Q: int, mode: str = "constant") -> Tensor:
+    """(B, T, ...) -> (B, n, Q, ...), filled up."""
+    return _filled(t, n * Q, mode).unflatten(1, (n, Q))
+
+
+def _filled(t: Tensor, length: int, mode: str) -> Tensor:
+    """(B, T, ...) -> (B, length, ...), filled up with zeros, or by the last token where `mode` is "replicate"."""
+    missing = length - t.shape[1]
+    if missing and mode == "replicate":
+        return torch.cat([t, t[:, -1:].expand(-1, missing)], 1)
+    return F.pad(t, (0, 0) * (t.ndim - 2) + (0, missing)) if missing else t
 
 
 def _fold(t: Tensor, heads: int) -> Tensor:

@@ -8,6 +8,9 @@ with `l_t` the log decays summed up to t inside t's document:
 
 where U is v times what is written of it, S is the state that enters the chunk and S' the one that leaves it, and phi a
 feature map with `f(q . k) = phi(q) . phi(k)`, or nothing. An entry of L, e, w or c that would join two documents is 0.
+
+Where ranks share out the tokens of a sequence, its spans are rows. All is done for each by itself, but what enters it
+and, backward, what comes to the state that leaves it: sums over states of chunks, which ranks tell each other.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from bakeoff.interfaces.spans import Spans
+from bakeoff.parts.spans import relay
 
 
 class FeatureMap(Protocol):
@@ -87,15 +93,16 @@ def _inner(total: Tensor, dtype: torch.dtype, seen: Tensor) -> Tensor:
 
 
 class Chunked(torch.autograd.Function):
-    """`apply(v, write, log_a, k, q, skip, state, segments, feature_map) -> (y, state)`.
+    """`apply(v, write, log_a, k, q, skip, state, segments, feature_map, spans) -> (y, state)`.
 
     `v` (B, n, Q, H, P); `write` (B, n, Q, H) or None for 1; `log_a` as for `decays`, whole (B, n, Q, H) if it has a
     gradient; `k`, `q` (B, n, Q, G, N); `skip` D (H,), or None for 0 if `write` is; `state` (B, H, P, features) or None,
-    then the state returned is None too; `segments` (B, n, Q) or None; `feature_map` or None.
+    then the state returned is None too; `segments` (B, n, Q) or None; `feature_map` or None; `spans` or None: where
+    there are several, B counts all rows of the first, then those of the next, and there is no state.
     """
 
     @staticmethod
-    def forward(ctx: Any, v, write, log_a, k, q, skip, state, segments, feature_map):
+    def forward(ctx: Any, v, write, log_a, k, q, skip, state, segments, feature_map, spans):
         decay = decays(log_a, segments, v)
         u = v if write is None else v * write[..., None]
         products = _rows(q) @ _rows(k).mT  # (B, n, G, Q, Q)
@@ -103,20 +110,21 @@ class Chunked(torch.autograd.Function):
         inside = _weights(decay.inner, scores, v.shape[3]) @ u.transpose(2, 3).contiguous()
         y = inside.transpose(2, 3).contiguous() if skip is None else (v * skip[:, None]).add_(inside.transpose(2, 3))
         after = entering = old = None
-        if v.shape[1] > 1 or state is not None:
-            last = v.shape[1] - (state is None)  # chunks whose state somebody reads, and who reads one
+        if v.shape[1] > 1 or state is not None or spans is not None:
+            last = v.shape[1] - (
+                state is None and spans is None
+            )  # chunks whose state somebody reads, and who reads one
             given = k[:, :last], q[:, -last:]
             phi_k, phi_q = given if feature_map is None else (feature_map.features(t) for t in given)
-            leaving = _recur(_written(u, decay.left, phi_k, last), decay.keep, state)
-            if state is None:
-                entering = leaving
-            else:
-                entering = torch.cat([state[:, None], leaving[:, :-1]], 1)
-                after = leaving[:, -1].clone()
+            own = _written(u, decay.left, phi_k, last)
+            entered = state if spans is None else passed(own, decay.keep, spans)
+            leaving = _recur(own, decay.keep, entered)
+            entering = leaving if entered is None else torch.cat([entered[:, None], leaving[:, :-1]], 1)
+            after = None if state is None else leaving[:, -1].clone()
             old = _read(entering, decay.reach, phi_q)
             y[:, -old.shape[1] :] += old
         ctx.save_for_backward(v, write, k, q, skip, products, entering, old, *decay)
-        ctx.continued, ctx.feature_map = state is not None, feature_map
+        ctx.continued, ctx.feature_map, ctx.spans = state is not None or spans is not None, feature_map, spans
         return y, after
 
     @staticmethod
@@ -131,13 +139,13 @@ class Chunked(torch.autograd.Function):
             dk, dq = dproducts.mT @ _rows(q), dproducts @ _rows(k)
             dstate = None
             if entering is not None:
-                given = (u, dy, entering, old, dafter, k, q, decay, ctx.continued, ctx.feature_map)
+                given = (u, dy, entering, old, dafter, k, q, decay, ctx.continued, ctx.feature_map, ctx.spans)
                 dstate = _between_backward(given, du, dtotal, dk, dq)
             dlog_a = None if dtotal is None else (decay.seen.mT @ dtotal[..., None])[..., 0].transpose(2, 3)
             dv = du if write is None else torch.addcmul(dy * skip[:, None], du, write[..., None])
             dwrite = None if write is None else (du * v).sum(-1)
             dskip = None if skip is None else (dy * v).sum((0, 1, 2, 4))
-            return dv, dwrite, dlog_a, _columns(dk), _columns(dq), dskip, dstate, None, None
+            return dv, dwrite, dlog_a, _columns(dk), _columns(dq), dskip, dstate, None, None, None
 
 
 def _rows(t: Tensor) -> Tensor:
@@ -210,7 +218,7 @@ def _inside_backward(
 
 def _between_backward(given: tuple, du: Tensor, dtotal: Tensor | None, dk: Tensor, dq: Tensor) -> Tensor | None:
     """Add to the gradients what comes by way of the states; returns that of the first state."""
-    u, dy, entering, old, dafter, k, q, decay, continued, feature_map = given
+    u, dy, entering, old, dafter, k, q, decay, continued, feature_map, spans = given
     n, m, G = u.shape[1], entering.shape[1], k.shape[3]
     last = m if continued else n - 1
     q, k = _rows(q[:, -m:]), _rows(k[:, :last])
@@ -221,6 +229,8 @@ def _between_backward(given: tuple, du: Tensor, dtotal: Tensor | None, dk: Tenso
     dphi_q = dread @ S
     dq[:, -m:] += dphi_q if feature_map is None else feature_map.gradient(q, dphi_q)
     dS = (dread.mT @ phi_q).reshape(entering.shape)
+    if spans is not None:
+        dafter = passed(dS, decay.keep, spans, reverse=True)
     dleaving, dkeep, dstate = _recur_backward(dS, dafter, entering, decay.keep, continued, dtotal is not None)
     dS = dleaving.unflatten(2, (G, -1)).flatten(3, 4)
     v = u[:, :last] if decay.left is None else u[:, :last] * decay.left[:, :last, :, :, None]
@@ -237,7 +247,28 @@ def _between_backward(given: tuple, du: Tensor, dtotal: Tensor | None, dk: Tenso
         du[:, :last] += dv
     else:
         du[:, :last].addcmul_(dv, decay.left[:, :last, :, :, None])
-    return dstate
+    return None if spans is not None else dstate
+
+
+def passed(own: Tensor, keep: Tensor | None, spans: Spans, *, reverse: bool = False) -> Tensor:
+    """The states (rows, H, P, features) that enter the spans, from what each of their chunks adds to one, `own`.
+
+    In `reverse`, the gradients of the states that leave them, from what the chunks add to that of the one that enters.
+    """
+    rows, n, H = own.shape[:3]
+    keep = own.new_ones(rows, n, H) if keep is None else keep.expand(rows, n, H)
+    after = keep if reverse else keep.flip(1)
+    through = torch.cat([torch.ones_like(after[:, :1]), after[:, :-1].cumprod(1)], 1)  # what is left of a chunk's
+    left = torch.einsum("bnh...,bnh->bh...", own, through if reverse else through.flip(1))
+    told = zip(keep.prod(1).chunk(len(spans.own)), left.chunk(len(spans.own)), strict=True)
+    return torch.cat(
+        relay(list(told), _follow, torch.zeros_like(left[: rows // len(spans.own)]), spans, reverse=reverse)
+    )
+
+
+def _follow(state: Tensor, told: tuple[Tensor, ...]) -> Tensor:
+    keep, left = told
+    return torch.addcmul(left, state, keep[..., None, None])
 
 
 def _recur_backward(
