@@ -17,6 +17,7 @@ from bakeoff.errors import CapabilityError, UserError
 from bakeoff.interfaces.attention_op import AttentionOp
 from bakeoff.interfaces.objective import Feedback
 from bakeoff.interfaces.part import Part
+from bakeoff.interfaces.position import PositionalEncoding
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.interfaces.spans import ORDERS, Spans, too_short
@@ -128,8 +129,11 @@ def refuse_rows(model: LanguageModel, ranks: int, *, order: str, op: str, tensor
     for i, block in enumerate(model.backbone.layers):
         for part in _wanting(cast(Part, block)):
             kinds.setdefault(type(part).__name__, []).append(str(i))
-    if kinds:
-        told = ", ".join(f"{name} (layers {', '.join(dict.fromkeys(layers))})" for name, layers in kinds.items())
+    told = ", ".join(f"{name} (layers {', '.join(dict.fromkeys(layers))})" for name, layers in kinds.items())
+    position = getattr(model.backbone, "position", None)
+    if not kinds and position is not None and not position.capabilities.context_parallel:
+        told = f"{type(position).__name__} (model.position)"
+    if told:
         raise CapabilityError(
             f"a mesh with context over 1 shares out each sequence, but these claim no `context_parallel`: {told}; set "
             "context: 1, or use parts that claim it (bakeoff show NAME)"
@@ -155,8 +159,8 @@ def _wanting(block: Part) -> list[Part]:
     if block.capabilities.context_parallel:
         return []
     found = [part for part in outermost(block) if not part.capabilities.context_parallel]
-    ops = [op for part in found for op in part.modules() if isinstance(op, AttentionOp)]
-    deeper = [op for op in ops if not op.capabilities.context_parallel]
+    within = [part for owner in found for part in owner.modules() if isinstance(part, AttentionOp | PositionalEncoding)]
+    deeper = [part for part in within if not part.capabilities.context_parallel]
     return list(deeper or found) or [block]
 
 

@@ -15,12 +15,12 @@ _RINGS = {
     "allreduce_": traffic.all_reduce,
     "_allgather_base_": traffic.all_gather,
     "_reduce_scatter_base_": traffic.reduce_scatter,
-    "alltoall_base_": traffic.all_to_all,
 }
 
 
 class Sent(TorchDispatchMode):
-    """Counts the bytes that this rank sends inside it, each collective done as a ring, in all and by name."""
+    """Counts the bytes that this rank sends inside it, in all and by name: each collective done as a ring, what goes from
+    one rank to another as it is."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,8 +33,19 @@ class Sent(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.partition("::")[2]
-        if func.namespace == "c10d" and name in _RINGS:
-            group = next(distributed.ProcessGroup.unbox(one) for one in args if type(one).__name__ == "ScriptObject")
-            whole = max(leaf.nbytes for leaf in tree_leaves(args) if isinstance(leaf, Tensor))
-            self.by_name[name] = self.by_name.get(name, 0.0) + _RINGS[name](whole, group.size())
+        if func.namespace == "c10d" and name in (*_RINGS, "alltoall_base_", "send"):
+            self.by_name[name] = self.by_name.get(name, 0.0) + _sent(name, args)
         return func(*args, **(kwargs or {}))
+
+
+def _sent(name: str, args: tuple[Any, ...]) -> float:
+    """Bytes that one call sends."""
+    tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)]
+    if name == "send":
+        return sum(x.nbytes for x in tensors)
+    group = next(distributed.ProcessGroup.unbox(one) for one in args if type(one).__name__ == "ScriptObject")
+    if name in _RINGS:
+        return _RINGS[name](max(x.nbytes for x in tensors), group.size())
+    _, given, _, _, shares, *_ = args  # of an all-to-all; no shares are equal ones
+    kept = shares[group.rank()] / sum(shares) if shares else 1 / group.size()
+    return given.nbytes * (1 - kept)

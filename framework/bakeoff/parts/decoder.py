@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
@@ -147,9 +148,11 @@ class Decoder(Backbone):
 
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]
-        """What all blocks can do."""
+        """What all blocks can do; rows are shared out only where the position lets them be, too."""
         first, *others = (block.capabilities for block in self._each())
-        return first.meet(*others)
+        met = first.meet(*others)
+        shared = self.position is None or self.position.capabilities.context_parallel
+        return met if shared else replace(met, context_parallel=False)
 
     def forward(self, sequence: Sequence, state: DecoderState | None = None) -> Result:
         """Hidden states (B, T, D) of `sequence.tokens`."""

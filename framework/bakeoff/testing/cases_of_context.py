@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from bakeoff.interfaces.backbone import Backbone
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.interfaces.spans import Spans
 from bakeoff.parallel.context import exchange_ops, share_rows
@@ -31,6 +32,9 @@ def part_equals_one(component: Any, kind: str, arguments: Mapping[str, Any], see
     """Outputs, sums and gradients of a part along a sequence, of packed documents and padding where it claims these."""
     whole, own = (Candidate(found(component), kind, arguments, seed).subject for _ in range(2))
     exchange_ops(own.root, "ring")
+    for part in own.root.modules():
+        if isinstance(part, Backbone):
+            part.narrow(_mesh())
     own.needs = gather(own.root)
     for mode in whole.modes_claiming("context_parallel"):
         with whole.mode(mode, quiet=True), own.mode(mode, quiet=True):

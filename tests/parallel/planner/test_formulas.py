@@ -97,6 +97,12 @@ def test_ring_attention_sends_keys_and_values_to_all_others():
     assert ring.forward_bytes(4, 2, 128, 3 * 64) == 2 * 3 * 2 * 128 * 192 * 2
 
 
+def test_the_backward_of_ring_attention_sends_blocks_and_their_gradients():
+    # 4 ranks, 2 rows, 128 tokens, 3 heads of 64: keys and values in 2 bytes or 4, and of each a gradient in 4
+    assert ring.backward_bytes(4, 2, 128, 3 * 64) == 3 * 2 * 128 * 192 * (2 + 2 + 4 + 4)
+    assert ring.backward_bytes(4, 2, 128, 3 * 64, 4) == 3 * 2 * 128 * 192 * (4 + 4 + 4 + 4)
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])
 def test_collectives_of_a_ring(ranks: int):
     size = 24.0

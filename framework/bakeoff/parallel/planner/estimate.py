@@ -198,8 +198,8 @@ def sending(
         "context": lambda n: (
             traffic.all_reduce(pieces, n)
             + accumulation
-            * (again + 2)
-            * sum(ring.forward_bytes(n, 1, 1, 1, job.computing) / 2 * tokens * s.passed for s in job.stages)
+            * (again * ring.forward_bytes(n, 1, 1, 1, job.computing) + ring.backward_bytes(n, 1, 1, 1, job.computing))
+            * sum(tokens * s.passed / 2 for s in job.stages)
         ),
         "tensor": lambda n: (
             accumulation * _together(job, tokens, n, again)

@@ -27,6 +27,11 @@ def forward_bytes(ranks: int, rows: int, block: int, kv_width: int, element: int
     return 2 * (ranks - 1) * rows * block * kv_width * element
 
 
+def backward_bytes(ranks: int, rows: int, block: int, kv_width: int, element: int = 2) -> int:
+    """Bytes that a rank sends in the backward of one layer: the same again, and the gradients of both in float32."""
+    return 2 * (ranks - 1) * rows * block * kv_width * (element + max(element, 4))
+
+
 def longest_context(blockwise: float, ranks: int) -> float:
     """Tokens that fit a ring where `blockwise` fit one device (table 3): each rank holds as many."""
     return blockwise * ranks

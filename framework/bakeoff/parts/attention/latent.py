@@ -19,7 +19,7 @@ from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Need, Sequence
 from bakeoff.parts.attention.auto import Auto
 from bakeoff.parts.attention.cache import Cache
-from bakeoff.parts.attention.mixer import by_heads, on_attention
+from bakeoff.parts.attention.mixer import by_heads, by_spans, on_attention
 from bakeoff.parts.linear import Linear, columns, linear_flops, rows
 from bakeoff.parts.norms import RMSNorm
 
@@ -100,7 +100,7 @@ class LatentAttention(SequenceMixer):
             bidirectional=True,
             compile=True,
             tensor_parallel=splits,
-            context_parallel=True,
+            context_parallel=by_spans(self.position),
         )
         self.capabilities = claims.meet(self.op.capabilities)
 

@@ -105,7 +105,7 @@ class Attention(SequenceMixer):
             bidirectional=True,
             compile=True,
             tensor_parallel=splits,
-            context_parallel=True,
+            context_parallel=by_spans(self.position),
         )
         self.capabilities = replace(claims.meet(self.op.capabilities), constant_state=window is not None)
 
@@ -199,6 +199,11 @@ class Attention(SequenceMixer):
 def by_heads(position: PositionalEncoding | None) -> bool:
     """Whether ranks that share out the heads may have the position: a bias on the logits must know of it."""
     return position is None or "bias" not in position.hooks or position.capabilities.tensor_parallel
+
+
+def by_spans(position: PositionalEncoding | None) -> bool:
+    """Whether ranks that share out the tokens of rows may have the position."""
+    return position is None or position.capabilities.context_parallel
 
 
 def _widths(d_model: int, n_heads: int, n_kv_heads: int | None, head_width: int | None) -> tuple[int, int, int, int]:

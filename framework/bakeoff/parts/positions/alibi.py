@@ -62,7 +62,7 @@ class ALiBi(PositionalEncoding):
         "https://arxiv.org/abs/2108.12409",
     )
     hooks: ClassVar[frozenset[str]] = frozenset({"bias"})
-    capabilities = Capabilities(tensor_parallel=True)
+    capabilities = Capabilities(tensor_parallel=True, context_parallel=True)
     relative: ClassVar[bool] = True
 
     def __init__(self, context: LayerContext):

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from bakeoff.errors import UserError
-from bakeoff.interfaces.component import Reference
+from bakeoff.interfaces.component import Capabilities, Reference
 from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.position import PositionalEncoding
 from bakeoff.interfaces.sequence import Need, Sequence
@@ -25,19 +25,27 @@ class CheckedPositions(Need):
     max_length: int
 
     def derive(self, sequence: Sequence) -> Tensor:
-        """Looks at the values only where so many tokens may be too many, as that waits for an accelerator."""
-        positions = sequence.positions
-        if sequence.real is not None:
-            positions = positions.masked_fill(~sequence.real, 0)
-        held = 0 if sequence.past is None else sequence.past.longest
-        if held + sequence.length > self.max_length:
+        """Looks at the values only where so many tokens may be too many, as that waits for an accelerator.
+
+        Ranks that share out a sequence look at all of it, so that all of them raise.
+        """
+        whole = sequence if sequence.spans is None else sequence.spans.whole
+        positions = _of_real(whole)
+        held = 0 if whole.past is None else whole.past.longest
+        if held + whole.length > self.max_length:
             last = int(positions.max())
             if last >= self.max_length:
                 raise UserError(
                     f"LearnedPosition: position {last} is beyond the {self.max_length} that the model was built for; "
                     "positions count from 0: give a larger model.max_length, or a position that extrapolates, as rope"
                 )
-        return positions
+        return _of_real(sequence)
+
+
+def _of_real(sequence: Sequence) -> Tensor:
+    """Positions, 0 for padding."""
+    positions, real = sequence.positions, sequence.real
+    return positions if real is None else positions.masked_fill(~real, 0)
 
 
 class LearnedPosition(PositionalEncoding):
@@ -47,6 +55,7 @@ class LearnedPosition(PositionalEncoding):
         "Gehring et al.", 2017, "Convolutional Sequence to Sequence Learning", "https://arxiv.org/abs/1705.03122"
     )
     hooks: ClassVar[frozenset[str]] = frozenset({"embed"})
+    capabilities = Capabilities(context_parallel=True)
 
     def __init__(self, context: LayerContext):
         super().__init__(context)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bakeoff.errors import UserError
-from bakeoff.interfaces.component import Reference
+from bakeoff.interfaces.component import Capabilities, Reference
 from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.position import PositionalEncoding
 from bakeoff.interfaces.sequence import Need, Sequence
@@ -58,6 +58,7 @@ class RoPE(PositionalEncoding):
         "Su et al.", 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding", "https://arxiv.org/abs/2104.09864"
     )  # fmt: skip
     hooks: ClassVar[frozenset[str]] = frozenset({"rotate"})
+    capabilities = Capabilities(context_parallel=True)
     relative: ClassVar[bool] = True
 
     def __init__(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bakeoff.errors import UserError
-from bakeoff.interfaces.component import Reference
+from bakeoff.interfaces.component import Capabilities, Reference
 from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.position import PositionalEncoding
 from bakeoff.interfaces.sequence import Need, Sequence
@@ -36,6 +36,7 @@ class SinusoidalPosition(PositionalEncoding):
 
     reference = Reference("Vaswani et al.", 2017, "Attention Is All You Need", "https://arxiv.org/abs/1706.03762")
     hooks: ClassVar[frozenset[str]] = frozenset({"embed"})
+    capabilities = Capabilities(context_parallel=True)
 
     def __init__(self, context: LayerContext):
         super().__init__(context)

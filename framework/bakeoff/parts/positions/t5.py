@@ -107,7 +107,7 @@ class T5Position(PositionalEncoding):
         "Raffel et al.", 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", "https://arxiv.org/abs/1910.10683"
     )  # fmt: skip
     hooks: ClassVar[frozenset[str]] = frozenset({"bias"})
-    capabilities = Capabilities(tensor_parallel=True)
+    capabilities = Capabilities(tensor_parallel=True, context_parallel=True)
     relative: ClassVar[bool] = True
 
     def __init__(self, context: LayerContext, *, buckets: int = 32, max_distance: int = 128):
