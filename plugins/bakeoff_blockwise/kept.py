@@ -2,49 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextvars import ContextVar, Token
 
 from torch import Tensor
 
 Attended = tuple[Tensor, Tensor]
+How = Callable[[Callable[[], Attended]], Attended]
+
+
+def attended(compute: Callable[[], Attended]) -> Attended:
+    """`(out, log-sum-exp)`, computed or, where a chunk runs anew, as it was kept; autograd is to record nothing."""
+    return _how.get()(compute)
 
 
 class Kept:
-    """The results of the attention ops of one run of a chunk, in the order of the calls."""
+    """The results of the attention ops of one run of a chunk, in the order of the calls.
+
+    Inside the context `keeping` they are computed and kept; inside `giving` they are given, from the first on.
+    """
 
     def __init__(self) -> None:
         self.results: list[Attended] = []
-
-    @contextmanager
-    def keeping(self) -> Iterator[None]:
-        """Inside, `attended` computes and keeps."""
-        token = _current.set(self._keep)
-        try:
-            yield
-        finally:
-            _current.reset(token)
-
-    @contextmanager
-    def giving(self) -> Iterator[None]:
-        """Inside, `attended` gives what was kept, from the first call on."""
-        results = iter(self.results)
-        token = _current.set(lambda compute: _apart(next(results)))
-        try:
-            yield
-        finally:
-            _current.reset(token)
+        self.keeping, self.giving = _Inside(lambda: self._keep), _Inside(self._giver)
 
     def _keep(self, compute: Callable[[], Attended]) -> Attended:
         found = compute()
         self.results.append(_apart(found))
         return found
 
+    def _giver(self) -> How:
+        results = iter(self.results)
+        return lambda compute: _apart(next(results))
 
-def attended(compute: Callable[[], Attended]) -> Attended:
-    """`(out, log-sum-exp)`, computed or, where a chunk runs anew, as it was kept. Autograd records nothing of it."""
-    return _current.get()(compute)
+
+class _Inside:
+    """A context, as often as it is entered, inside which `attended` goes by what `begin` gives."""
+
+    def __init__(self, begin: Callable[[], How]):
+        self._begin = begin
+        self._tokens: list[Token[How]] = []
+
+    def __enter__(self) -> None:
+        self._tokens.append(_how.set(self._begin()))
+
+    def __exit__(self, *_: object) -> None:
+        _how.reset(self._tokens.pop())
 
 
 def _apart(found: Attended) -> Attended:
@@ -53,8 +56,4 @@ def _apart(found: Attended) -> Attended:
     return out.detach(), total.detach()
 
 
-def _computed(compute: Callable[[], Attended]) -> Attended:
-    return compute()
-
-
-_current: ContextVar[Callable[[Callable[[], Attended]], Attended]] = ContextVar("attended", default=_computed)
+_how: ContextVar[How] = ContextVar("attended", default=lambda compute: compute())

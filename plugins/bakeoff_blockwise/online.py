@@ -75,7 +75,7 @@ def _attend_block(
     q: Tensor, k: Tensor, v: Tensor, tiles: Tiles, scoring: Scoring, block: slice
 ) -> tuple[Tensor, Tensor]:
     found: tuple[Tensor, Tensor] | None = None
-    for keys, seen in tiles.of(block, _most(tiles, scoring), None if _explicit(scoring) else k.shape[1]):
+    for keys, seen in tiles.of(block, k.shape[1], _most(tiles, scoring), None if _explicit(scoring) else k.shape[1]):
         part = attend_partially(q, k[:, keys], v[:, keys], seen, _cut(scoring, block, keys))
         found = part if found is None else merge(*found, *part)
     if found is None:
@@ -95,9 +95,8 @@ def _gradients(
     bias = scoring.bias
     dbias = None if bias is None else torch.zeros_like(bias, dtype=wide)
     for block in tiles.blocks(q.shape[1]):
-        mine = dout[:, block], q[:, block], out[:, block], total[..., block]
-        for keys, seen in tiles.of(block, _most(tiles, scoring)):
-            by_out, queries, given, sums = mine
+        by_out, queries, given, sums = dout[:, block], q[:, block], out[:, block], total[..., block]
+        for keys, seen in tiles.of(block, k.shape[1], _most(tiles, scoring)):
             part = partial_gradients(
                 by_out, queries, k[:, keys], v[:, keys], given, sums, seen, _cut(scoring, block, keys)
             )
@@ -106,12 +105,8 @@ def _gradients(
             dv[:, keys] += part.v
             if dbias is not None and part.bias is not None:
                 dbias[..., block, keys] += part.bias
-    return (
-        dq.to(q.dtype),
-        dk.to(k.dtype),
-        dv.to(v.dtype),
-        dbias if dbias is None or bias is None else dbias.to(bias.dtype),
-    )
+    by_bias = None if dbias is None or bias is None else dbias.to(bias.dtype)
+    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), by_bias
 
 
 def _explicit(scoring: Scoring) -> bool:

@@ -36,7 +36,7 @@ class TilesOfKeys(Need):
         """None where no rolling cache can be."""
         if self.rolling and not rolls(sequence):
             return None
-        return Tiles(sequence, held_keys(sequence, self.window, self.rolling), self)
+        return Tiles(sequence, self)
 
 
 class Tiles:
@@ -50,18 +50,15 @@ class Tiles:
     ordered : no key is before another that stands earlier; under causal visibility queries see none behind their own.
     """
 
-    def __init__(self, sequence: Sequence, keys: Entries, need: TilesOfKeys):
+    def __init__(self, sequence: Sequence, need: TilesOfKeys):
         past, T = sequence.past, sequence.length
         even = sequence.real is None and (past is None or not past.ragged)
         straight = not need.rolling or past is None or T == 1 or past.longest <= (need.window or 0)
-        self.chunk, self.window, self.visibility, self.prefix = (
-            need.chunk,
-            need.window,
-            sequence.visibility,
-            sequence.prefix,
-        )
+        self.chunk, self.window = need.chunk, need.window
+        self.visibility, self.prefix = sequence.visibility, sequence.prefix
         self.queries = Entries(sequence.index, sequence.positions, sequence.documents, sequence.real)
-        self.keys, self.held = keys, keys.index.shape[1] - T
+        self.past = past
+        self.slots = held_keys(sequence, need.window, rolling=True) if need.rolling else None
         self.placed = even and straight
         self.ordered = even or need.rolling or past is None or not past.slots
 
@@ -74,9 +71,9 @@ class Tiles:
         for start in range(0, queries, self.chunk):
             yield slice(start, min(start + self.chunk, queries))
 
-    def of(self, block: slice, most: int, whole: int | None = None) -> Iterator[tuple[slice, Visible]]:
-        """The keys that a block of queries sees, at most `most` at once; `whole`: at most so many where it sees all."""
-        for start, stop, seen in self._tiles(block):
+    def of(self, block: slice, S: int, most: int, whole: int | None = None) -> Iterator[tuple[slice, Visible]]:
+        """Which of S keys a block sees, at most `most` at once; `whole`: so many where all is seen."""
+        for start, stop, seen in self._tiles(block, S):
             width = whole if seen is ALL and whole is not None else most
             if seen is CAUSAL:
                 yield slice(start, stop), seen
@@ -85,11 +82,12 @@ class Tiles:
                 keys = slice(first, min(first + width, stop))
                 yield keys, Visible(self._mask(block, keys)) if seen is MASKED else seen
 
-    def _tiles(self, block: slice) -> Iterator[Tile]:
+    def _tiles(self, block: slice, S: int) -> Iterator[Tile]:
         """Tiles that are not empty, in the order of the keys."""
-        own, end = self.held + block.start, self.held + block.stop  # places of the queries themselves
-        low, high = self._bounds(own, end)
-        if not self.placed or self.visibility == "prefix" or self.keys.documents is not None:
+        held = S - self.queries.index.shape[1]
+        own, end = held + block.start, held + block.stop  # places of the queries themselves
+        low, high = self._bounds(own, end, S)
+        if not self.placed or self.visibility == "prefix" or self.queries.documents is not None:
             tiles = [Tile(low, high, MASKED)]
         elif self.visibility == "bidirectional":
             first, last = (low, high) if self.window is None else (end - self.window, own + self.window)
@@ -101,9 +99,9 @@ class Tiles:
             tiles = self._causal(low, own, end)
         yield from (tile for tile in tiles if tile.start < tile.stop)
 
-    def _bounds(self, own: int, end: int) -> tuple[int, int]:
+    def _bounds(self, own: int, end: int, S: int) -> tuple[int, int]:
         """No key before the first or from the second on is seen by any query of the block."""
-        low, high = 0, self.keys.index.shape[1]
+        low, high = 0, S
         if self.placed and self.window is not None:
             low, high = max(low, own - self.window + 1), min(high, end - 1 + self.window)
         if self.ordered and self.visibility == "causal":
@@ -122,7 +120,14 @@ class Tiles:
     def _mask(self, block: slice, keys: slice) -> Tensor:
         """(B or 1, 1, queries, keys)."""
         prefix = None if self.prefix is None else self.prefix[:, block]
-        return visible(_at(self.queries, block), _at(self.keys, keys), self.window, self.visibility, prefix)[:, None]
+        held = self._keys()
+        return visible(_at(self.queries, block), _at(held, keys), self.window, self.visibility, prefix)[:, None]
+
+    def _keys(self) -> Entries:
+        """All keys; those of a growing cache are put together anew each time, as chunks of a sequence share most."""
+        if self.slots is not None:
+            return self.slots
+        return self.queries if self.past is None else self.past.with_new(self.queries)
 
 
 def _at(entries: Entries, places: slice) -> Entries:

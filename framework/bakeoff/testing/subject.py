@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +53,19 @@ class _Quiet(TorchFunctionMode):
             args = args if len(args) < 5 else (*args[:4], 0.0, *args[5:])
             kwargs |= {} if len(args) > 4 else {"dropout_p": 0.0}
         return function(*args, **kwargs)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """`_Quiet`, in what backward runs anew too: torch takes a mode off while it differentiates."""
+    run = torch.autograd._engine_run_backward
+
+    def quietly(*args: Any, **kwargs: Any) -> Any:
+        with _Quiet():
+            return run(*args, **kwargs)
+
+    with _Quiet(), patch.object(torch.autograd, "_engine_run_backward", quietly):
+        yield
 
 
 class Subject:
@@ -121,7 +135,7 @@ class Subject:
         """Training or evaluation; `quiet` takes dropout and noise away, for calls of different shapes."""
         self.root.train(mode == "training")
         try:
-            with _Quiet() if quiet and self._noisy() else nullcontext():
+            with _quiet() if quiet and self._noisy() else nullcontext():
                 yield
         finally:
             self.root.eval()

@@ -2,7 +2,8 @@
 
 A state is one of two layouts (see `Past`). *Slots*: `{name: (B, slots, …)}`, preallocated, written in place under
 `no_grad`; real token number i of a row stands in slot i, or i mod window. *Appended*, under gradients: `Blocks` of
-`{name: (B, T, …)}`, which are joined where they are used, and never written again.
+`{name: (B, T, …)}`, which are joined where they are used, and never written again; a `Roomy` of them is joined as it
+stands.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 from bakeoff.errors import UserError
 from bakeoff.interfaces.sequence import Need, Sequence
 from bakeoff.interfaces.state import Blocks
+from bakeoff.parts.attention.room import Roomy
 
 Values = Mapping[str, Tensor]
 
@@ -114,6 +116,9 @@ class Cache:
         past = sequence.past
         if past is None:
             raise ValueError("a state came without sequence.past, which says what the state holds")
+        if isinstance(state, Roomy):
+            state = state.extended(new)
+            return state[0], state, False
         if not past.slots:
             blocks = Blocks((*_blocks(state, past.longest), new))
             return {name: torch.cat([block[name] for block in blocks], 1) for name in new}, blocks, False
