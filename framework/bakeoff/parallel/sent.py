@@ -19,8 +19,7 @@ _RINGS = {
 
 
 class Sent(TorchDispatchMode):
-    """Counts the bytes that this rank sends inside it, in all and by name: each collective done as a ring, what goes from
-    one rank to another as it is."""
+    """Counts the bytes that this rank sends inside it, in all and by name; each collective is done as a ring."""
 
     def __init__(self) -> None:
         super().__init__()

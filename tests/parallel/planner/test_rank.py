@@ -18,6 +18,7 @@ from bakeoff.parallel.planner.layouts import layouts
 from bakeoff.parallel.planner.rank import rank
 from bakeoff.parallel.planner.stages import Weights, kv_share, stages, takes_context, weights
 from bakeoff.parts.attention.mixer import Attention
+from bakeoff.parts.attention.sdpa import SDPA
 from bakeoff.parts.blocks.pre_norm import PreNorm
 from bakeoff.parts.decoder import Decoder
 from bakeoff.parts.feed_forwards.mlp import MLP
@@ -80,7 +81,11 @@ def test_grouped_heads_are_told_from_what_parts_declare():
     assert kv_share(build(), T) == 2 / 4
     assert kv_share(build(partial(Attention, n_heads=4)), T) == 1
     assert kv_share(build(partial(Attention, n_heads=4, window=8)), T) is None
-    assert not takes_context(build())
+
+
+def test_whether_ranks_may_share_out_rows():
+    assert takes_context(build())
+    assert not takes_context(build(partial(Attention, n_heads=4, op=SDPA)))
 
 
 def test_shares_of_activations():

@@ -27,6 +27,8 @@ EXPERTS = {"layer": {**BLOCKS["layer"], "feed_forward": {**MIXTURE, "expert": {"
         {"data": 2, "tensor": 2},
         {"shard": 2, "tensor": 2},
         {"data": 2, "shard": 2},
+        {"context": 2},
+        {"context": 4},
     ],
     ids=str,
 )
