@@ -81,7 +81,7 @@ class Blocked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, u, dt, A, B, C, state, same):  # type: ignore[no-untyped-def]
         u, dt, A, B, C = (t.contiguous() for t in (u, dt, A, B, C))
-        y, after, entering = _forward(u, dt, A, B, C, state, same, any(ctx.needs_input_grad))
+        y, after, entering = scan_by_blocks(u, dt, A, B, C, state, same, any(ctx.needs_input_grad))
         ctx.save_for_backward(u, dt, A, B, C, same, entering)
         return y, after
 
@@ -90,13 +90,13 @@ class Blocked(torch.autograd.Function):
     def backward(ctx: Any, dy, dafter):  # type: ignore[no-untyped-def]
         u, dt, A, B, C, same, entering = ctx.saved_tensors
         with torch.autocast(dy.device.type, enabled=False):
-            *grads, dstate = _backward(u, dt, A, B, C, same, entering, dy.contiguous(), dafter)
+            *grads, dstate = scan_backward_by_blocks(u, dt, A, B, C, same, entering, dy.contiguous(), dafter)
         return *grads, dstate if ctx.needs_input_grad[5] else None, None
 
 
 # Each a single operator to what compiles or plans a model, neither of which looks at the blocks.
 @torch.library.custom_op("bakeoff_ssm::selective_scan", mutates_args=())
-def _forward(
+def scan_by_blocks(
     u: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, state: Tensor | None, same: Tensor | None, kept: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """y, the last state, and the states that enter the blocks, none unless they are to be `kept`."""
@@ -118,14 +118,14 @@ def _forward(
     return y, after, entering
 
 
-@_forward.register_fake
+@scan_by_blocks.register_fake
 def _(u, dt, A, B, C, state, same, kept):  # type: ignore[no-untyped-def]
     after = u.new_empty(u.shape[0], *A.shape)
     return torch.empty_like(u), after, u.new_empty(most_blocks(u.shape[1]) * kept, *after.shape)
 
 
 @torch.library.custom_op("bakeoff_ssm::selective_scan_backward", mutates_args=())
-def _backward(
+def scan_backward_by_blocks(
     u: Tensor,
     dt: Tensor,
     A: Tensor,
@@ -159,7 +159,7 @@ def _backward(
     return du, ddt, dA, dB, dC, dstate
 
 
-@_backward.register_fake
+@scan_backward_by_blocks.register_fake
 def _(u, dt, A, B, C, same, entering, dy, dafter):  # type: ignore[no-untyped-def]
     return tuple(torch.empty_like(t) for t in (u, dt, A, B, C, dafter))
 

@@ -11,7 +11,7 @@ does not reach the next.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from bakeoff.parts.short_convolution import short_convolution
@@ -32,24 +32,35 @@ class System(NamedTuple):
     C: Tensor
 
 
-def orbit(A: Diagonal | Dense, v: Tensor, count: int) -> tuple[Tensor, Diagonal | Dense]:
-    """`v`, `A v`, `A^2 v`, …, stacked in front, `count` of them; and A to the least power of two at or above it."""
+def squares(A: Diagonal | Dense, most: int) -> list[Any]:
+    """A, A^2, A^4, …, the last the least at or above A^most."""
+    found: list[Any] = [A]
+    while 1 << (len(found) - 1) < most:
+        found.append(found[-1].squared())
+    return found
+
+
+def orbit(powers: list[Any], v: Tensor, count: int) -> Tensor:
+    """`v`, `A v`, `A^2 v`, …, stacked in front, `count` of them, by the `squares` of A."""
     rows = v[None]
-    while rows.shape[0] < count:
-        rows = torch.cat([rows, A.advance(rows)])
-        A = A.squared()
-    return rows[:count], A
+    for A in powers:
+        if rows.shape[0] < count:
+            rows = torch.cat([rows, A.advance(rows)])
+    return rows[:count]
 
 
 def kernel(system: System, T: int) -> Tensor:
-    """`K_l` for l below T, (D, T): products of powers of A up to sqrt(T) and of those beyond."""
-    A = system.A.explicit()
-    Q = 2 ** ((T - 1).bit_length() // 2)
-    read, leap = orbit(A.transposed(), 2 * system.C.conj(), Q)
-    leap = leap.transposed()
-    written, _ = orbit(leap, system.B, -(-T // Q))
-    K = real(written).transpose(0, 1) @ real(read).permute(1, 2, 0)  # (D, T / Q, Q)
-    return K.flatten(1)[:, :T]
+    """`K_l` for l below T, (D, T)."""
+    return response(squares(system.A.explicit(), T), system.C, system.B, T)
+
+
+def response(powers: list[Any], C: Tensor, s: Tensor, T: int) -> Tensor:
+    """`2 Re(C A^l s)` for l below T, (…, D, T), of `s` (…, D, n): products of powers up to sqrt(T) and beyond."""
+    q = (T - 1).bit_length() // 2
+    read = orbit([A.transposed() for A in powers[:q]], 2 * C.conj(), 2**q)
+    written = orbit(powers[q:], s, -(-T // 2**q))
+    K = real(written).movedim(0, -2) @ real(read).permute(1, 2, 0)  # (…, D, T / Q, Q)
+    return K.flatten(-2)[..., :T]
 
 
 def convolve(u: Tensor, K: Tensor) -> Tensor:
@@ -82,9 +93,10 @@ def scan(
         segments = torch.zeros(u.shape[:2], dtype=torch.long, device=u.device)
     else:
         segments = torch.cat([segments, segments[:, -1:].expand(-1, n * Q - T)], 1)
-    A = system.A.explicit()
-    read, _ = orbit(A.transposed(), 2 * system.C.conj(), Q)  # (Q, D, n), of states as they are at the token
-    written, leap = orbit(A, system.B, Q)
+    powers = squares(system.A.explicit(), Q)
+    A, leap = powers[0], powers[-1]
+    read = orbit([power.transposed() for power in powers], 2 * system.C.conj(), Q)  # (Q, D, n), of states at the token
+    written = orbit(powers, system.B, Q)
     K = (real(read) * real(system.B)).sum(-1)  # (Q, D)
     y = short_convolution(u, K.t().flip(1), segments=segments + place)
     cut, u = segments.unflatten(1, (n, Q)), u.unflatten(1, (n, Q))
@@ -119,6 +131,18 @@ def _after(
         s = torch.where((j < rest)[:, None, None], moved, s)
         previous = here[:, j]
     return s
+
+
+def of_real_tokens(
+    compute: Any, u: Tensor, system: System, state: Tensor | None, segments: Tensor | None, real: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """`compute` on rows whose real tokens have been moved to the left, as a model that decays knows no padding."""
+    order = torch.argsort((~real).long(), dim=1, stable=True)
+    place = (real.long().cumsum(1) - 1).clamp_min(0)
+    moved = u.gather(1, order[..., None].expand_as(u))
+    segments = None if segments is None else segments.gather(1, order)
+    y, after = compute(moved, system, state=state, segments=segments, lengths=real.sum(1))
+    return y.gather(1, place[..., None].expand_as(y)), after
 
 
 def step(u: Tensor, system: System, *, state: Tensor, segments: Tensor | None = None) -> tuple[Tensor, Tensor]:

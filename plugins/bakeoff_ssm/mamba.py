@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -60,7 +61,13 @@ class Mamba(SequenceMixer):
         "https://arxiv.org/abs/2312.00752",
     )
     capabilities = Capabilities(
-        documents=True, padding=True, state=True, constant_state=True, compile=True, tensor_parallel=True
+        documents=True,
+        padding=True,
+        state=True,
+        constant_state=True,
+        compile=True,
+        tensor_parallel=True,
+        context_parallel=True,
     )
     keep_float32 = ("A_log", "dt_bias", "D")
     roles = {"A_log": "vector"}  # noqa: RUF012
@@ -147,7 +154,8 @@ class Mamba(SequenceMixer):
 
     def forward(self, x: Tensor, sequence: Sequence, state: MambaState | None = None) -> Result:
         """Mix `x` (B, T, D) along T."""
-        scan = selective_scan_step if state is not None and x.shape[1] == 1 else self.scan
+        decoding = state is not None and x.shape[1] == 1
+        scan = selective_scan_step if decoding else partial(self.scan, spans=sequence.spans)
         return self._mix(x, sequence, state, ShortConvolution.__call__, scan)
 
     def naive(self, x: Tensor, sequence: Sequence, state: MambaState | None = None) -> Result:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bakeoff_ssm.discrete_systems import DiagonalSystem, DiscreteSystem, LowRankSystem
-from bakeoff_ssm.linear_systems import System, convolve, kernel, scan, scan_naive, step
+from bakeoff_ssm.linear_systems import System, convolve, kernel, of_real_tokens, scan, scan_naive, step
+from bakeoff_ssm.systems_along import along
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -35,7 +36,13 @@ class LinearStateSpace(SequenceMixer):
     """
 
     capabilities = Capabilities(
-        documents=True, padding=True, state=True, constant_state=True, exact_rows=False, tensor_parallel=True
+        documents=True,
+        padding=True,
+        state=True,
+        constant_state=True,
+        exact_rows=False,
+        tensor_parallel=True,
+        context_parallel=True,
     )
     keep_float32 = ("D",)
     over: DeviceMesh | None = None
@@ -69,6 +76,8 @@ class LinearStateSpace(SequenceMixer):
 
     def forward(self, x: Tensor, sequence: Sequence, state: S4State | None = None) -> Result:
         """Mix `x` (B, T, D) along T."""
+        if sequence.spans is not None:
+            return self._mix(x, sequence, state, along)
         whole = sequence.real is None and sequence.segments is None and sequence.length > 0
         if state is None and whole:
             return self._mix(x, sequence, state, _by_transforms)
@@ -86,10 +95,12 @@ class LinearStateSpace(SequenceMixer):
         with torch.autocast(x.device.type, enabled=False):
             own = x if self.over is None else own_share(x, 2, self.over.get_group())
             u, system = own.to(wide), self.system.discrete(wide)
-            if sequence.real is None:
+            if sequence.spans is not None:
+                y, after = compute(u, system, sequence.spans), None
+            elif sequence.real is None:
                 y, after = compute(u, system, state=held, segments=sequence.segments)
             else:
-                y, after = _of_real_tokens(compute, u, system, held, sequence.segments, sequence.real)
+                y, after = of_real_tokens(compute, u, system, held, sequence.segments, sequence.real)
             y = F.gelu(torch.addcmul(y, u, self.D.to(wide))).to(x.dtype)
         return Result(self._mixed(y), None if after is None else S4State(torch.view_as_real(after)))
 
@@ -112,18 +123,6 @@ class LinearStateSpace(SequenceMixer):
 
 def _by_transforms(u: Tensor, system: System, *, state: None, segments: None) -> tuple[Tensor, None]:
     return convolve(u, kernel(system, u.shape[1])), None
-
-
-def _of_real_tokens(
-    compute: Any, u: Tensor, system: System, state: Tensor | None, segments: Tensor | None, real: Tensor
-) -> tuple[Tensor, Tensor | None]:
-    """`compute` on rows whose real tokens have been moved to the left, as a model that decays knows no padding."""
-    order = torch.argsort((~real).long(), dim=1, stable=True)
-    place = (real.long().cumsum(1) - 1).clamp_min(0)
-    moved = u.gather(1, order[..., None].expand_as(u))
-    segments = None if segments is None else segments.gather(1, order)
-    y, after = compute(moved, system, state=state, segments=segments, lengths=real.sum(1))
-    return y.gather(1, place[..., None].expand_as(y)), after
 
 
 class S4(LinearStateSpace):

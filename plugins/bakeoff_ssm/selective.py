@@ -10,10 +10,12 @@ All forms compute, for each channel e with a state of N numbers:
 from __future__ import annotations
 
 import torch
+from bakeoff.interfaces.spans import Spans
 from bakeoff.parts.scans.elementwise import continues
 from torch import Tensor
 
 from bakeoff_ssm.blocked import Blocked
+from bakeoff_ssm.blocked_along import BlockedAlong
 
 
 def selective_scan(
@@ -26,12 +28,16 @@ def selective_scan(
     *,
     state: Tensor | None = None,
     segments: Tensor | None = None,
+    spans: Spans | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """`(y, state)` of `x` and `dt` (B, T, E), `A` (E, N), `B` and `C` (B, T, N), `D` (E,), by blocks of tokens.
 
     `state` (B, E, N) precedes `x`; None: there is nothing before, and no state is returned. `segments` (B, T) counts
     the documents that began in `x`: the state of one does not reach the next. `A` is negative, `dt` is not.
+    `spans`: who has which tokens, where ranks share them out; there is no state, and they know their segments.
     """
+    if spans is not None:
+        return torch.addcmul(BlockedAlong.apply(dt * x, dt, A.mT, B, C, spans), x, D), None
     same = None if segments is None else continues(segments, x.dtype)[:, :, 0]
     held = None if state is None else state.mT
     y, after = Blocked.apply(dt * x, dt, A.mT, B, C, held, same)

@@ -32,7 +32,7 @@ def ssd(
 
     `state` (B, H, P, N) precedes `x`; None: there is nothing before, and no state is returned. `segments` (B, T) counts
     the documents that began in `x`: the state of one does not reach the next. H is a multiple of G.
-    `spans`: who has which tokens, where ranks share them out; there is no state.
+    `spans`: who has which tokens, where ranks share them out; there is no state, and they know their segments.
     """
     return scalar_decay(C, B, x, dt * A, write=dt, skip=D, chunk=chunk, state=state, segments=segments, spans=spans)
 

@@ -142,11 +142,11 @@ def of_model(one: Any, tokens: Tensor) -> dict[str, Tensor]:
 
 
 def gradients(total: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """By name; zeros for what `total` does not depend on."""
+    """By name, contiguous, as ranks add up; zeros for what `total` does not depend on."""
     learnt = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
     given = torch.autograd.grad(total, list(learnt.values()), allow_unused=True)
     pairs = zip(learnt.items(), given, strict=True)
-    return {name: torch.zeros_like(leaf) if own is None else own for (name, leaf), own in pairs}
+    return {name: torch.zeros_like(leaf) if own is None else own.contiguous() for (name, leaf), own in pairs}
 
 
 def compare(

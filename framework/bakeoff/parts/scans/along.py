@@ -27,11 +27,12 @@ Scan = Callable[..., tuple[Tensor, Any]]
 
 
 class Passed(NamedTuple):
-    """What a span does: `y` (B, T, H, P) of itself; `reads` (B, T, H, N) of the state that enters; `change` of that,
-    factors (B, H, 1, N or 1) or a matrix (B, H, N, N); and what it leaves of itself, `left` (B, H, P, N)."""
+    """What a span does: `y` (B, T, H, P) of itself; `reads` (B, T, H, N) of the state that enters, None where none
+    does; `change` of that, factors (B, H, 1, N or 1) or a matrix (B, H, N, N); and what it leaves of itself, `left`
+    (B, H, P, N)."""
 
     y: Tensor
-    reads: Tensor
+    reads: Tensor | None
     change: Tensor
     left: Tensor
 
@@ -54,13 +55,15 @@ def decayed_along(
     Beside the scan of the spans: decays multiplied up over a span, and 2 P N multiply-adds a head and token.
     """
 
-    def passed(segments: Tensor | None, q: Tensor, k: Tensor, v: Tensor, log: Tensor | None = None) -> Passed:
+    def passed(
+        first: bool, segments: Tensor | None, q: Tensor, k: Tensor, v: Tensor, log: Tensor | None = None
+    ) -> Passed:
         decays = () if log_a is None else (log_a if log is None else log,)
         phi = q if features is None else features(q)
         empty = v.new_zeros(v.shape[0], *v.shape[2:], phi.shape[-1])
         y, left = scan(q, k, v, *decays, state=empty, segments=segments)
         kept = _kept(v, segments, *decays)
-        return Passed(y, phi * kept, kept[:, -1, :, None], left)
+        return Passed(y, None if first else phi * kept, kept[:, -1, :, None], left)
 
     by_token = log_a is not None and log_a.ndim > 1
     return _along(passed, spans, q, k, v, *([log_a] if by_token else []))
@@ -69,13 +72,16 @@ def decayed_along(
 def changed_along(scan: Scan, q: Tensor, k: Tensor, v: Tensor, *others: Tensor | None, spans: Spans) -> Tensor:
     """`y` (B, T, H, P) of this rank's tokens, of a scan whose state is changed by matrices, such as a delta rule.
 
-    Each span's state has N rows more, which begin as the identity and are written nothing: they end as the product of
-    its changes, and what is read of them is what reads the state that enters. Beside the scan of the spans that costs
-    N more channels of values in it, and 2 P N multiply-adds a head and token.
+    The state of each span but a row's first has N rows more, which begin as the identity and are written nothing: they
+    end as the product of its changes, and what is read of them is what reads the state that enters. Beside the scan of
+    the spans that costs N more channels of values in it, and 2 P N multiply-adds a head and token.
     """
     P, N = v.shape[-1], k.shape[-1]
 
-    def passed(segments: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *others: Tensor | None) -> Passed:
+    def passed(first: bool, segments: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *others: Tensor | None) -> Passed:
+        if first:
+            y, left = scan(q, k, v, *others, state=v.new_zeros(v.shape[0], v.shape[2], P, N), segments=segments)
+            return Passed(y, None, left.new_zeros(*left.shape[:2], N, N), left)
         begin = torch.cat([v.new_zeros(P, N), torch.eye(N, dtype=v.dtype, device=v.device)])
         begin = begin.expand(v.shape[0], v.shape[2], -1, -1)
         y, after = scan(q, k, F.pad(v, (0, N)), *others, state=begin, segments=segments)
@@ -86,7 +92,8 @@ def changed_along(scan: Scan, q: Tensor, k: Tensor, v: Tensor, *others: Tensor |
 
 def _along(passed: Callable[..., Passed], spans: Spans, *given: Tensor | None) -> Tensor:
     pieces = zip(*([None] * len(spans.own) if t is None else spans.split(t) for t in given), strict=True)
-    found = [passed(own.segments, *piece) for own, piece in zip(spans.sequences, pieces, strict=True)]
+    own = zip(spans.own, spans.sequences, pieces, strict=True)
+    found = [passed(number == 0, sequence.segments, *piece) for number, sequence, piece in own]
     states = relay([(each.change, each.left) for each in found], _follow, torch.zeros_like(found[0].left), spans)
     return torch.cat([each.y + _read(each.reads, state) for each, state in zip(found, states, strict=True)], 1)
 
@@ -96,9 +103,9 @@ def _follow(state: Tensor, told: tuple[Tensor, ...]) -> Tensor:
     return left + (state * change if change.shape[-2] == 1 else state @ change)
 
 
-def _read(reads: Tensor, state: Tensor) -> Tensor:
-    """(B, T, H, N) by (B, H, P, N) -> (B, T, H, P)."""
-    return (reads.transpose(1, 2) @ state.mT).transpose(1, 2)
+def _read(reads: Tensor | None, state: Tensor) -> Tensor:
+    """(B, T, H, N) by (B, H, P, N) -> (B, T, H, P); of the empty state before a row a zero, which takes part."""
+    return state.sum() if reads is None else (reads.transpose(1, 2) @ state.mT).transpose(1, 2)
 
 
 def _kept(like: Tensor, segments: Tensor | None, log_a: Tensor | None = None) -> Tensor:

@@ -11,6 +11,8 @@ A token with log_a = 0 and v = 0 or k = 0 leaves the state as it is.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -48,23 +50,19 @@ def scalar_decay(
     assert (write is None) == (skip is None), "write and skip come together"
     given = (q, k, v, log_a, write)
     if spans is None:
-        return _scanned(*given, skip, feature_map, chunk, state, segments, None)
+        return _scanned(given, skip, feature_map, chunk, state, segments, None)
     if log_a is not None and log_a.ndim == 1:
         given = (q, k, v, log_a.expand(v.shape[:3]), write)
-    rows = [None if t is None else _stacked(spans.split(t)) for t in given]
+    rows = tuple(None if t is None else _stacked(spans.split(t)) for t in given)
     begun = [own.segments for own in spans.sequences]
     segments = None if begun[0] is None else _stacked([each for each in begun if each is not None], mode="replicate")
-    y, _ = _scanned(*rows, skip, feature_map, chunk, None, segments, spans)
+    y, _ = _scanned(rows, skip, feature_map, chunk, None, segments, spans)
     pieces = zip(y.split(len(v)), spans.sizes(spans.rank), strict=True)
     return torch.cat([piece[:, :size] for piece, size in pieces], 1), None
 
 
 def _scanned(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    log_a: Tensor | None,
-    write: Tensor | None,
+    given: tuple[Any, ...],
     skip: Tensor | None,
     feature_map: FeatureMap | None,
     chunk: int,
@@ -73,6 +71,7 @@ def _scanned(
     spans: Spans | None,
 ) -> tuple[Tensor, Tensor | None]:
     """See `scalar_decay`; with `spans`, the rows of this rank's spans are rows of the batch, one after the other."""
+    q, k, v, log_a, write = given
     B, T, H = v.shape[:3]
     if T == 0:
         return v, state
@@ -80,15 +79,15 @@ def _scanned(
     Q = -(-T // n)  # the chunks share what is missing to a whole number
     if log_a is not None and log_a.ndim == 1:
         log_a = log_a.expand(B if log_a.requires_grad else 1, T, H)
-    given = [None if t is None else _cut(t, n, Q) for t in (v, write, log_a, k, q)]
+    cut = [None if t is None else _cut(t, n, Q) for t in (v, write, log_a, k, q)]
     if segments is not None:
         segments = _cut(segments, n, Q, mode="replicate")
     alone = q.shape[2] == H > 1 and skip is None
     if alone:  # heads that share nothing are rows of the batch, whose tokens then lie side by side
-        given = [None if t is None else _fold(t.expand(B, *t.shape[1:]), H) for t in given]
+        cut = [None if t is None else _fold(t.expand(B, *t.shape[1:]), H) for t in cut]
         segments = None if segments is None else segments.repeat_interleave(H, 0)
         state = None if state is None else state.flatten(0, 1)[:, None]
-    y, after = Chunked.apply(*given, skip, state, segments, feature_map, spans)
+    y, after = Chunked.apply(*cut, skip, state, segments, feature_map, spans)
     if alone:
         y = y.view(B, H, n, Q, -1).permute(0, 2, 3, 1, 4)
         after = None if after is None else after.view(B, H, *after.shape[2:])
