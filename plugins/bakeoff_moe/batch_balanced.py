@@ -10,12 +10,14 @@ from torch import Tensor
 
 from bakeoff_moe.dispatch import has_values
 from bakeoff_moe.scores import ScoredRouter
+from bakeoff_moe.whole_rows import chosen_of_all
 
 
 class BatchBalancedRouter(ScoredRouter):
-    """In training all real tokens of a batch (on one rank) share the experts out; in evaluation each takes its best k.
+    """In training all real tokens of a batch share the experts out; in evaluation each takes its best k.
 
-    In training a token's experts thus depend on all others of the batch, later ones too; its weights do not.
+    A batch is all tokens of the rows that a rank reads. In training a token's experts thus depend on all others of the
+    batch, later ones too; its weights do not.
     """
 
     capabilities = Capabilities(
@@ -25,6 +27,7 @@ class BatchBalancedRouter(ScoredRouter):
         constant_state=True,
         bidirectional=True,
         tensor_parallel=True,
+        context_parallel=True,
         lost_in_training=frozenset({"causal", "row_local", "documents", "padding", "state", "bidirectional"}),
     )
 
@@ -46,6 +49,9 @@ class BatchBalancedRouter(ScoredRouter):
         logits = logits.detach()
         if not self.training or not has_values(logits):
             return logits.topk(self.k).indices
+        return chosen_of_all(logits, sequence, self._of_batch)
+
+    def _of_batch(self, logits: Tensor, sequence: Sequence) -> Tensor:
         if sequence.real is None:
             return self.shared_out(logits)
         real = sequence.real.flatten()

@@ -35,7 +35,13 @@ class BiasBalanced(ScoredRouter):
         "https://arxiv.org/abs/2408.15664",
     )
     capabilities = Capabilities(
-        documents=True, padding=True, state=True, constant_state=True, bidirectional=True, tensor_parallel=True
+        documents=True,
+        padding=True,
+        state=True,
+        constant_state=True,
+        bidirectional=True,
+        tensor_parallel=True,
+        context_parallel=True,
     )
     keep_float32: ClassVar[tuple[str, ...]] = ("selection_bias",)
     selection_bias: Tensor
@@ -72,7 +78,7 @@ class BiasBalanced(ScoredRouter):
 
     def route(self, x: Tensor, sequence: Sequence) -> Routing:
         """The k best of s + b."""
-        logits = self.logits(x)
+        logits = self.logits(x, sequence)
         s = logits.sigmoid() if self.scoring == "sigmoid" else logits.softmax(-1)
         experts = self.chosen(s + self.selection_bias)
         weights = s.gather(-1, experts)

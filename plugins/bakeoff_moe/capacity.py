@@ -11,6 +11,7 @@ from bakeoff.interfaces import Capabilities, LayerContext, Need, Sequence
 from torch import Tensor
 
 from bakeoff_moe.scores import ScoredRouter
+from bakeoff_moe.whole_rows import chosen_of_all
 
 
 class Grouped(NamedTuple):
@@ -26,10 +27,14 @@ class Grouped(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenGroups(Need):
-    """The tokens of a call that share an expert's room, a `Grouped`: those of one document of one row."""
+    """The tokens of a call that share an expert's room, a `Grouped`: those of one document of one row.
+
+    Where ranks share out the rows, of all tokens.
+    """
 
     def derive(self, sequence: Sequence) -> Grouped:
         """From `segments`; without documents a row is one group."""
+        sequence = sequence if sequence.spans is None else sequence.spans.whole
         B, T = sequence.batch, sequence.length
         group = documents_of(sequence)
         real = None if sequence.real is None else sequence.real.flatten()
@@ -63,6 +68,7 @@ class LimitedRouter(ScoredRouter):
         constant_state=True,
         bidirectional=True,
         tensor_parallel=True,
+        context_parallel=True,
         lost_in_training=frozenset({"state"}),
     )
 
@@ -83,7 +89,10 @@ class LimitedRouter(ScoredRouter):
         """(N, k) choices -> the same, E for those that find no room; in training mode only."""
         if not self.training:
             return wanted
-        return within_capacity(wanted, sequence[TokenGroups()], self.n_experts, self.capacity_factor)
+        grouped = sequence[TokenGroups()]
+        return chosen_of_all(
+            wanted, sequence, lambda all_, _: within_capacity(all_, grouped, self.n_experts, self.capacity_factor)
+        )
 
 
 def within_capacity(wanted: Tensor, grouped: Grouped, n_experts: int, factor: Fraction) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from bakeoff_moe.capacity import documents_of
 from bakeoff_moe.dispatch import has_values
 from bakeoff_moe.scores import ScoredRouter
+from bakeoff_moe.whole_rows import chosen_of_all
 
 
 class ExpertChoice(ScoredRouter):
@@ -60,7 +61,7 @@ class ExpertChoice(ScoredRouter):
     def capabilities(self) -> Capabilities:  # type: ignore[override]
         """Over a sequence: sees the future; over a batch: other rows, in training."""
         if self.over == "sequence":
-            return Capabilities(causal=False, documents=True, padding=True, tensor_parallel=True)
+            return Capabilities(causal=False, documents=True, padding=True, tensor_parallel=True, context_parallel=True)
         return Capabilities(
             documents=True,
             padding=True,
@@ -68,23 +69,27 @@ class ExpertChoice(ScoredRouter):
             constant_state=True,
             bidirectional=True,
             tensor_parallel=True,
+            context_parallel=True,
             lost_in_training=frozenset({"row_local", "documents", "padding"}),
         )
 
     def route(self, x: Tensor, sequence: Sequence) -> Routing:
         """Columns of `experts` are experts where they choose, else choices of a token."""
-        logits = self.logits(x)
+        logits = self.logits(x, sequence)
         p = logits.softmax(-1)
         if (self.over == "batch" and not self.training) or not has_values(p):
             weights, experts = p.topk(self.active())
             return Routing(experts, weights, logits, p)
+        return Routing(chosen_of_all(p.detach(), sequence, self._taken), p, logits, p)
+
+    def _taken(self, p: Tensor, sequence: Sequence) -> Tensor:
+        """(N, E) scores -> (N, E) long: e in column e where expert e takes the token, else E."""
         groups = documents_of(sequence) if self.over == "sequence" else _places(sequence)
         real = torch.ones_like(groups, dtype=torch.bool) if sequence.real is None else sequence.real.flatten()
         n = groups.new_zeros(sequence.batch * (sequence.length + 1)).scatter_add_(0, groups, real.long())
         share = torch.minimum((n * (self.capacity / self.n_experts) + 0.5).long().clamp_min(1), n)
-        taken = ranks(p.detach().masked_fill(~real[:, None], -1.0), groups) < share[groups, None]
-        experts = torch.arange(self.n_experts, device=x.device)
-        return Routing(torch.where(taken, experts, self.n_experts), p, logits, p)
+        taken = ranks(p.masked_fill(~real[:, None], -1.0), groups) < share[groups, None]
+        return torch.where(taken, torch.arange(self.n_experts, device=p.device), self.n_experts)
 
     def pairs(self, tokens: int) -> int:
         """E times what each takes of a row of one document."""

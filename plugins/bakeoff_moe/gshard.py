@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bakeoff_moe.capacity import LimitedRouter
 from bakeoff_moe.scores import check_k
+from bakeoff_moe.whole_rows import noise_like
 
 
 class GShard(LimitedRouter):
@@ -46,13 +47,13 @@ class GShard(LimitedRouter):
 
     def route(self, x: Tensor, sequence: Sequence) -> Routing:
         """The two best, where they are drawn and have room."""
-        logits = self.logits(x)
+        logits = self.logits(x, sequence)
         probabilities = logits.softmax(-1)
         weights, wanted = probabilities.topk(2)
         weights = weights / weights.sum(-1, keepdim=True)
         if self.training:
             first, second = wanted.unbind(-1)
-            drawn = 2 * weights[:, 1] > torch.rand_like(weights[:, 1])
+            drawn = 2 * weights[:, 1] > noise_like(weights[:, 1], sequence, torch.rand_like)
             wanted = torch.stack([first, torch.where(drawn, second, self.n_experts)], -1)
         return Routing(self.with_room(wanted, sequence), weights, logits, probabilities, wanted=wanted)
 

@@ -27,7 +27,13 @@ class HashRouter(Router):
         "Roller et al.", 2021, "Hash Layers For Large Sparse Models", "https://arxiv.org/abs/2106.04426"
     )
     capabilities = Capabilities(
-        documents=True, padding=True, state=True, constant_state=True, bidirectional=True, tensor_parallel=True
+        documents=True,
+        padding=True,
+        state=True,
+        constant_state=True,
+        bidirectional=True,
+        tensor_parallel=True,
+        context_parallel=True,
     )
     gives = ()
     table: Tensor

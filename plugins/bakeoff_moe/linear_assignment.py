@@ -42,7 +42,7 @@ class LinearAssignment(BatchBalancedRouter):
 
     def route(self, x: Tensor, sequence: Sequence) -> Routing:
         """One expert a token."""
-        logits = self.logits(x)
+        logits = self.logits(x, sequence)
         experts = self.chosen(logits, sequence)
         return Routing(experts, weights_of(logits, experts).sigmoid(), logits)
 

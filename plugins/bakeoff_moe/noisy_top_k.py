@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bakeoff_moe.scores import RouterLinear, ScoredRouter
+from bakeoff_moe.whole_rows import noise_like
 
 #: Noise of less than this standard deviation is taken for this much, where a chance is computed.
 _LEAST = 1e-6
@@ -37,7 +38,13 @@ class NoisyTopK(ScoredRouter):
         "https://arxiv.org/abs/1701.06538",
     )
     capabilities = Capabilities(
-        documents=True, padding=True, state=True, constant_state=True, bidirectional=True, tensor_parallel=True
+        documents=True,
+        padding=True,
+        state=True,
+        constant_state=True,
+        bidirectional=True,
+        tensor_parallel=True,
+        context_parallel=True,
     )
     gives: ClassVar[tuple[str, ...]] = (*ScoredRouter.gives, "inclusion")
 
@@ -60,11 +67,11 @@ class NoisyTopK(ScoredRouter):
 
     def route(self, x: Tensor, sequence: Sequence) -> Routing:
         """The k best of the noisy scores."""
-        clean = noisy = self.logits(x)
+        clean = noisy = self.logits(x, sequence)
         inclusion = None
         if self.training:
             deviation = F.softplus(self.noise(x.flatten(0, 1)))
-            noisy = clean + torch.randn_like(clean) * deviation
+            noisy = clean + noise_like(clean, sequence, torch.randn_like) * deviation
             inclusion = chance_of_inclusion(clean, noisy, deviation, self.k)
         best, experts = noisy.topk(self.k)
         return Routing(experts, best.softmax(-1), noisy, noisy.softmax(-1), inclusion=inclusion)

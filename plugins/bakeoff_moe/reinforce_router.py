@@ -11,6 +11,7 @@ from bakeoff.parts.collectives import with_gradient_of
 from torch import Tensor
 
 from bakeoff_moe.scores import RouterLinear, ScoredRouter
+from bakeoff_moe.whole_rows import noise_like
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -32,7 +33,13 @@ class ReinforceRouter(ScoredRouter):
         "Clark et al.", 2022, "Unified Scaling Laws for Routed Language Models", "https://arxiv.org/abs/2202.01169"
     )
     capabilities = Capabilities(
-        documents=True, padding=True, state=True, constant_state=True, bidirectional=True, tensor_parallel=True
+        documents=True,
+        padding=True,
+        state=True,
+        constant_state=True,
+        bidirectional=True,
+        tensor_parallel=True,
+        context_parallel=True,
     )
 
     def __init__(self, context: LayerContext, *, coefficient: float = 0.01, bias: bool = False, jitter: float = 0.0):
@@ -59,12 +66,12 @@ class ReinforceRouter(ScoredRouter):
 
     def route(self, x: Tensor, sequence: Sequence) -> Routing:
         """One expert a token; in training, with what the objective needs for its feedback."""
-        logits = self.logits(x)
+        logits = self.logits(x, sequence)
         p = logits.softmax(-1)
         if not self.training:
             experts = logits.argmax(-1, keepdim=True)
             return Routing(experts, torch.ones_like(p[:, :1]), logits, p)
-        gumbel = -(-torch.rand_like(logits).log()).log()
+        gumbel = -(-noise_like(logits, sequence, torch.rand_like).log()).log()
         experts = (logits.detach() + gumbel).argmax(-1, keepdim=True)
         log_p = logits.log_softmax(-1).gather(-1, experts)
         told = log_p.view(x.shape[:2]), self.baseline(x.detach())[..., 0]

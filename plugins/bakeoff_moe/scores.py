@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import torch
-from bakeoff.interfaces import LayerContext, Router
+from bakeoff.interfaces import LayerContext, Router, Sequence
 from bakeoff.parts.linear import Linear, linear_flops
 from torch import Tensor
 from torch.nn import functional as F
+
+from bakeoff_moe.whole_rows import noise_like
 
 
 class RouterLinear(Linear):
@@ -36,11 +38,12 @@ class ScoredRouter(Router):
         self.jitter = jitter
         self.scores = RouterLinear(context.d_model, self.n_experts, bias=bias, role="gate")
 
-    def logits(self, x: Tensor) -> Tensor:
+    def logits(self, x: Tensor, sequence: Sequence) -> Tensor:
         """(B, T, D) -> (N, E), float32 or wider."""
+        x = x.flatten(0, 1)
         if self.jitter and self.training:
-            x = x * (1 + self.jitter * (2 * torch.rand_like(x) - 1))
-        return self.scores(x.flatten(0, 1))
+            x = x * (1 + self.jitter * (2 * noise_like(x, sequence, torch.rand_like) - 1))
+        return self.scores(x)
 
     def flops(self, queries: int, keys: int) -> int:
         """The scores."""

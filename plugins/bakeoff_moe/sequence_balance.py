@@ -10,6 +10,7 @@ from bakeoff.interfaces import Balance, Reference, Routing, Sequence
 from torch import Tensor
 
 from bakeoff_moe.load_balance import share
+from bakeoff_moe.whole_rows import row_sums
 
 
 class SequenceBalance(Balance):
@@ -44,9 +45,13 @@ class SequenceBalance(Balance):
             p, wanted = p * real[:, None], torch.where(real[:, None], wanted, E)
         choices = wanted.view(B, T * wanted.shape[1])
         chosen = p.new_zeros(B, E + 1).scatter_add_(1, choices, torch.ones_like(choices, dtype=p.dtype))[:, :E]
-        rows = E * (share(chosen) * share(p.view(B, T, E).sum(1))).sum(1)
-        counted = torch.ones_like(rows) if real is None else real.view(B, T).any(1).to(rows.dtype)
-        return {"rows": (rows * counted).sum(), "count": counted.sum()}
+        tokens = p.new_ones(B, T) if real is None else real.view(B, T).to(p.dtype)
+        own = torch.cat([chosen, p.view(B, T, E).sum(1), tokens.sum(1, keepdim=True)], 1)
+        chosen, inside, n = row_sums(own, sequence).split([E, E, 1], 1)
+        rows = E * (share(chosen) * share(inside)).sum(1)
+        counted = (n[:, 0] > 0).to(rows.dtype)
+        ranks = 1 if sequence.spans is None else sequence.spans.ranks  # each of which tells the same
+        return {"rows": (rows * counted).sum() / ranks, "count": counted.sum() / ranks}
 
     def loss(self, sums: Mapping[str, Tensor]) -> Tensor:
         """Of a layer and a micro-batch."""

@@ -51,7 +51,7 @@ class Sinkhorn(BatchBalancedRouter):
 
     def route(self, x: Tensor, sequence: Sequence) -> Routing:
         """k experts a token."""
-        logits = self.logits(x)
+        logits = self.logits(x, sequence)
         experts = self.chosen(logits, sequence)
         probabilities = logits.softmax(-1)
         values = logits.sigmoid() if self.k == 1 else probabilities

@@ -52,7 +52,13 @@ class SoftMixture(Router):
         if self.slots is not None:
             return Capabilities(causal=False, padding=True, tensor_parallel=True)
         return Capabilities(
-            documents=True, padding=True, state=True, constant_state=True, bidirectional=True, tensor_parallel=True
+            documents=True,
+            padding=True,
+            state=True,
+            constant_state=True,
+            bidirectional=True,
+            tensor_parallel=True,
+            context_parallel=True,
         )
 
     @property

@@ -39,7 +39,7 @@ class Switch(LimitedRouter):
 
     def route(self, x: Tensor, sequence: Sequence) -> Routing:
         """The best, where it has room."""
-        logits = self.logits(x)
+        logits = self.logits(x, sequence)
         probabilities = logits.softmax(-1)
         weights, wanted = probabilities.max(-1, keepdim=True)
         return Routing(self.with_room(wanted, sequence), weights, logits, probabilities, wanted=wanted)

@@ -34,7 +34,13 @@ class TopK(ScoredRouter):
         "https://arxiv.org/abs/1701.06538",
     )
     capabilities = Capabilities(
-        documents=True, padding=True, state=True, constant_state=True, bidirectional=True, tensor_parallel=True
+        documents=True,
+        padding=True,
+        state=True,
+        constant_state=True,
+        bidirectional=True,
+        tensor_parallel=True,
+        context_parallel=True,
     )
 
     def __init__(
@@ -64,7 +70,7 @@ class TopK(ScoredRouter):
 
     def route(self, x: Tensor, sequence: Sequence) -> Routing:
         """The k best."""
-        logits = self.logits(x)
+        logits = self.logits(x, sequence)
         probabilities = logits.softmax(-1)
         if self.softmax == "after":
             best, experts = logits.topk(self.k)

@@ -43,7 +43,27 @@ def test_a_step_is_that_of_one_process(sizes):
     run(sizes, GPT)
 
 
-@pytest.mark.parametrize("sizes", [{"expert": 2}, {"data": 2, "expert": 2}, {"expert": 2, "shard": 2}], ids=named)
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ({"context": 2}, {}),
+        ({"context": 4}, {"context_order": "contiguous"}),
+        ({"data": 2, "context": 2}, {}),
+        ({"context": 2, "tensor": 2}, {"context_op": "ulysses"}),
+        ({"context": 2, "tensor": 2}, {"sequence_parallel": True, "context_order": "contiguous"}),
+        ({"shard": 2, "context": 2}, {}),
+    ],
+    ids=str,
+)
+def test_a_step_of_shared_rows_is_that_of_one_process(sizes, options):
+    run(sizes, GPT, options=options)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [{"expert": 2}, {"data": 2, "expert": 2}, {"expert": 2, "shard": 2}, {"expert": 2, "context": 2}],
+    ids=named,
+)
 def test_a_step_of_experts_is_that_of_one_process(sizes):
     run(sizes, MIXTURE)
 
