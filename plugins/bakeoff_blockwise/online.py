@@ -94,6 +94,7 @@ def _gradients(
     dq, dk, dv = (torch.zeros_like(x, dtype=wide) for x in (q, k, v))
     bias = scoring.bias
     dbias = None if bias is None else torch.zeros_like(bias, dtype=wide)
+    once = q.shape[1] <= tiles.chunk  # one block of queries, which goes to no key twice
     for block in tiles.blocks(q.shape[1]):
         by_out, queries, given, sums = dout[:, block], q[:, block], out[:, block], total[..., block]
         for keys, seen in tiles.of(block, k.shape[1], _most(tiles, scoring)):
@@ -101,8 +102,8 @@ def _gradients(
                 by_out, queries, k[:, keys], v[:, keys], given, sums, seen, _cut(scoring, block, keys)
             )
             dq[:, block] += part.q
-            dk[:, keys] += part.k
-            dv[:, keys] += part.v
+            for whole, piece in ((dk, part.k), (dv, part.v)):
+                whole[:, keys].copy_(piece) if once else whole[:, keys].add_(piece)
             if dbias is not None and part.bias is not None:
                 dbias[..., block, keys] += part.bias
     by_bias = None if dbias is None or bias is None else dbias.to(bias.dtype)

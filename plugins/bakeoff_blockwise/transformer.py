@@ -16,10 +16,9 @@ from bakeoff.parts.blocks.pre_norm import PreNorm
 from bakeoff.parts.needs import gather
 from bakeoff.parts.norms import RMSNorm
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
+from bakeoff_blockwise.anew import Anew, Turn
 from bakeoff_blockwise.chunks import Chunks, joined, memory_of
-from bakeoff_blockwise.kept import Kept
 
 
 class BlockwiseTransformer(PreNorm):
@@ -92,10 +91,11 @@ class BlockwiseTransformer(PreNorm):
         sizes = [chunk.length for chunk in chunks]
         begun = self._begin(x) if state is None and len(chunks) > 1 else state
         results: list[Result] = []
+        turn = Turn()
         for part, chunk, memory in zip(x.split(sizes, 1), chunks, memory_of(sequence, sizes), strict=True):
             own = chunk.as_seen()
             own.memory = memory
-            results.append(self._run(part, own, begun))
+            results.append(self._run(part, own, begun, turn))
             begun = results[-1].state
         y = torch.cat([result.y for result in results], 1)
         memory = joined([result.memory for result in results])
@@ -115,21 +115,10 @@ class BlockwiseTransformer(PreNorm):
             state = self.empty_state(x.shape[0], x.shape[1], x.dtype, x.device)
         return with_room(state, x.shape[1])
 
-    def _run(self, x: Tensor, sequence: Sequence, state: Any) -> Result:
+    def _run(self, x: Tensor, sequence: Sequence, state: Any, turn: Turn) -> Result:
         """One chunk, anew in backward."""
-        forward = partial(PreNorm.forward, self)
-        if not torch.is_grad_enabled():
-            return forward(x, sequence, state)
-        kept = Kept()
-        return checkpoint(
-            forward,
-            x,
-            sequence,
-            state,
-            use_reentrant=False,
-            preserve_rng_state=self.training,
-            context_fn=lambda: (kept.keeping, kept.giving),
-        )
+        call = partial(PreNorm.forward, self, x, sequence, state)
+        return Anew(call, turn, x.device, self.training).run() if torch.is_grad_enabled() else call()
 
 
 def _added(sums: list[Mapping[str, Tensor]]) -> dict[str, Tensor]:
