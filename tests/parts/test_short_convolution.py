@@ -1,9 +1,12 @@
 """The short convolution against torch's, its naive twin, and sums of ones that can be done by hand."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from bakeoff.interfaces import LayerContext, Past, Sequence
 from bakeoff.interfaces.init import initialise
+from bakeoff.interfaces.spans import ORDERS
 from bakeoff.interfaces.state import fork, select
 from bakeoff.parts.short_convolution import (
     ShortConvolution,
@@ -12,7 +15,10 @@ from bakeoff.parts.short_convolution import (
     short_convolution,
     short_convolution_naive,
 )
+from bakeoff.testing.ranks import shared_ranks
 from torch.nn import functional as F
+
+CASES = Path(__file__).with_name("cases_of_short_convolution.py")
 
 
 def build(channels=1, width=4, ones=True, **arguments):
@@ -182,3 +188,9 @@ def test_initial_values_lie_within_the_bound_of_their_fan_in():
     for values in (part.weight, part.bias):
         assert values.abs().max() <= 0.5
         assert values.std().item() == pytest.approx(0.5 / 3**0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_ranks_that_share_out_tokens_see_across_spans_shorter_than_the_taps_but_not_across_documents(order):
+    arguments = {"documents": [3, 3, 3, 3, 3, 3, 5, 5, 5], "expected": [1, 2, 3, 4, 5, 5, 1, 2, 3]}
+    shared_ranks(4).run(CASES, "sum_of_the_last", width=5, order=order, **arguments)

@@ -1,9 +1,14 @@
 """The elementwise scan against the loop over tokens, with states, documents, and decays of any strength."""
 
+from pathlib import Path
+
 import pytest
 import torch
-from bakeoff.parts.scans.elementwise import linear_scan, linear_scan_naive, linear_scan_step
+from bakeoff.interfaces.spans import ORDERS
+from bakeoff.parts.scans.elementwise import composed, linear_scan, linear_scan_naive, linear_scan_step
+from bakeoff.testing.ranks import shared_ranks
 
+CASES = Path(__file__).with_name("cases_of_spans.py")
 LENGTHS = [1, 2, 3, 15, 16, 17, 31, 32, 64, 100, 530]
 B, C = 2, 5
 
@@ -101,3 +106,24 @@ def test_no_tokens():
     h, after = linear_scan(*(torch.zeros(B, 0, C) for _ in range(2)), state=torch.ones(B, C))
     assert h.shape == (B, 0, C)
     assert torch.equal(after, torch.ones(B, C))
+
+
+@pytest.mark.parametrize("T", [1, 2, 3, 16, 21])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_what_many_tokens_do_to_a_state_is_what_they_do_one_by_one(T, reverse):
+    a, b, state = (t.detach() for t in given(T))
+    h = state
+    for t in reversed(range(T)) if reverse else range(T):
+        h = a[:, t] * h + b[:, t]
+    change, left = composed(a, b, reverse=reverse)
+    torch.testing.assert_close(change * state + left, h)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_ranks_that_share_out_tokens_equal_the_loop(order):
+    shared_ranks(2).run(CASES, "elementwise_equals_whole", order=order)
+
+
+@pytest.mark.parametrize(("order", "reverse"), [("contiguous", True), ("zigzag", False), ("zigzag", True)])
+def test_what_spans_tell_is_followed_in_order(order, reverse):
+    shared_ranks(2).run(CASES, "letters_arrive_in_order", order=order, reverse=reverse)

@@ -1,9 +1,13 @@
 """The chunked form of scalar-decay recurrences against the loop over tokens, and against formulas of papers."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from bakeoff.parts.scans.scalar_decay import scalar_decay, scalar_decay_naive, scalar_decay_step
+from bakeoff.testing.ranks import shared_ranks
 
+CASES = Path(__file__).with_name("cases_of_spans.py")
 B, H, P, N = 2, 4, 3, 5
 
 
@@ -152,3 +156,12 @@ def test_no_tokens_give_none_and_leave_the_state():
     y, after = scalar_decay(q, k, v, state=state)
     assert y.shape == (B, 0, H, P)
     assert after is state
+
+
+@pytest.mark.parametrize(("order", "shared"), [("contiguous", False), ("zigzag", False), ("zigzag", True)])
+def test_ranks_that_share_out_tokens_equal_the_loop(order, shared):
+    shared_ranks(2).run(CASES, "scalar_decay_equals_whole", order=order, shared=shared)
+
+
+def test_ranks_that_share_out_tokens_equal_the_loop_at_one_decay_a_head():
+    shared_ranks(2).run(CASES, "constant_decay_equals_whole", order="zigzag")

@@ -37,7 +37,9 @@ def linear_scan(
 
     `state` (B, C) is h before the first token; None: there is nothing before, and no state is returned. `segments`
     (B, T) counts the documents that began in the row: the state of one does not reach the next. A token with log_a = 0
-    and b = 0 leaves the state as it is. `spans`: who has which tokens, where ranks share them out; there is no state.
+    and b = 0 leaves the state as it is.
+
+    `spans`: who has which tokens, where ranks share them out; there is no state, and they know their segments.
     """
     if b.shape[1] == 0:
         return b, state
@@ -157,10 +159,8 @@ def composed(a: Tensor, b: Tensor, *, reverse: bool = False) -> tuple[Tensor, Te
     return change, left
 
 
-def continues(segments: Tensor, dtype: torch.dtype, spans: Spans | None = None) -> Tensor:
+def continues(segments: Tensor, dtype: torch.dtype) -> Tensor:
     """1 where a token belongs to the document of the one before it, (B, T, 1); `segments` as in `linear_scan`."""
-    if spans is not None:
-        return torch.cat([continues(own.segments, dtype) for own in spans.sequences if own.segments is not None], 1)
     previous = torch.nn.functional.pad(segments[:, :-1], (1, 0))
     return (segments == previous)[:, :, None].to(dtype)
 
@@ -192,8 +192,10 @@ class _LinearScan(torch.autograd.Function):
         ctx: Any, log_a: Tensor, b: Tensor, state: Tensor | None, segments: Tensor | None, spans: Spans | None
     ) -> tuple[Tensor, Tensor]:
         a = log_a.exp()
-        if segments is not None:
-            a *= continues(segments, a.dtype, spans)
+        begun = [segments] if spans is None else [own.segments for own in spans.sequences]
+        same = [continues(each, a.dtype) for each in begun if each is not None]
+        if same:
+            a *= torch.cat(same, 1)
         state = state if spans is None else entering(a, b, spans)
         h = recur_(a, b.clone(memory_format=torch.contiguous_format), state, spans)
         ctx.save_for_backward(a, h, state)
