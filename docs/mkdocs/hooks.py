@@ -36,6 +36,7 @@ def on_config(config: Any) -> Any:
                 {"Recipes": "recipes.md"},
                 {"Comparing": "comparing.md"},
                 {"Many devices": "parallel.md"},
+                {"Long contexts": "long_context.md"},
                 {"Contracts": "contracts.md"},
                 *({page.title: page.uri} for page in notebooks.sources(DOCS)),
             ]
