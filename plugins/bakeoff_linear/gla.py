@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from bakeoff.interfaces import Cut, LayerContext, Reference, Sequence
 from bakeoff.parts.kernels import Backend, choose
 from bakeoff.parts.linear import Linear, columns
+from bakeoff.parts.scans.along import decayed_along
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -15,6 +17,9 @@ from bakeoff_linear.chunks import check_chunk
 from bakeoff_linear.gated_norm import GatedNorm
 from bakeoff_linear.gla_scan import gla, gla_naive, gla_step
 from bakeoff_linear.keyed_mixer import KeyedMixer, share, zero_padding
+
+if TYPE_CHECKING:
+    from bakeoff.interfaces.spans import Spans
 
 
 class GLA(KeyedMixer):
@@ -82,6 +87,9 @@ class GLA(KeyedMixer):
         decay = self.decay_out(self.decay_in(x)).to(q.dtype)
         log_a = F.logsigmoid(decay).unflatten(2, (self.n_heads, self.key_width)) / self.temperature
         return q / math.sqrt(self.key_width), zero_padding(k, sequence), v, zero_padding(log_a, sequence)
+
+    def _along(self, scan: Callable[..., Any], given: tuple[Any, ...], spans: Spans) -> Tensor:
+        return decayed_along(scan, *given, spans=spans)
 
     def _finish(self, y: Tensor, x: Tensor) -> Tensor:
         return self.norm(y, self.gate(x).unflatten(2, (self.n_heads, self.value_width))).flatten(2)

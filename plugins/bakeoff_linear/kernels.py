@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any
 
 import torch
+from bakeoff.interfaces.spans import Spans
+from bakeoff.parts.scans.along import decayed_along
 from fla.ops.gated_delta_rule import chunk_gated_delta_rule
 from fla.ops.gla import chunk_gla
 from fla.ops.kda import chunk_kda
@@ -34,10 +36,11 @@ def linear_attention(
     chunk: int = 64,
     state: Tensor | None = None,
     segments: Tensor | None = None,
+    spans: Spans | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """`bakeoff_linear.linear_attention_scan.linear_attention`; the normaliser is a column of the values."""
-    phi = {"q": feature_map.features(q), "k": feature_map.features(k)}
-    y, after = _scanned(chunk_simple_gla, {**phi, "v": written(v, eps, real)}, state, segments)
+    given = feature_map.features(q), feature_map.features(k), written(v, eps, real)
+    y, after = _simple_gla(*given, state=state, segments=segments, spans=spans)
     return normalised(y, eps), after
 
 
@@ -50,11 +53,10 @@ def retention(
     chunk: int = 64,
     state: Tensor | None = None,
     segments: Tensor | None = None,
+    spans: Spans | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """`bakeoff.parts.scans.scalar_decay.scalar_decay` with one decay a head, or one a head and token."""
-    if log_a.ndim == 1:
-        return _scanned(partial(chunk_simple_gla, g_gamma=log_a), {"q": q, "k": k, "v": v}, state, segments)
-    return _scanned(chunk_simple_gla, {"q": q, "k": k, "v": v, "g": log_a}, state, segments)
+    return _simple_gla(q, k, v, log_a, state=state, segments=segments, spans=spans)
 
 
 def gla(
@@ -103,6 +105,25 @@ def generalised_delta_rule(
     """`bakeoff_linear.generalised_delta_rule.generalised_delta_rule`."""
     given = {"r": r, "w": log_w, "k": k, "v": v, "a": a, "b": b}
     return _scanned(chunk_rwkv7, given, state, segments)
+
+
+def _simple_gla(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_a: Tensor | None = None,
+    *,
+    state: Tensor | None,
+    segments: Tensor | None,
+    spans: Spans | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """No decay, one a head, or one a head and token."""
+    if spans is not None:
+        return decayed_along(_simple_gla, q, k, v, log_a, spans=spans), None
+    given = {"q": q, "k": k, "v": v}
+    if log_a is None or log_a.ndim == 3:
+        return _scanned(chunk_simple_gla, given if log_a is None else given | {"g": log_a}, state, segments)
+    return _scanned(partial(chunk_simple_gla, g_gamma=log_a), given, state, segments)
 
 
 def _scanned(

@@ -13,7 +13,6 @@ from bakeoff.interfaces import Capabilities, Cut, LayerContext, PositionalEncodi
 from bakeoff.interfaces.cut import check_heads
 from bakeoff.parts.kernels import Choice
 from bakeoff.parts.linear import Linear, columns, linear_flops, rows
-from bakeoff.parts.scans.along import decayed_along
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ class KeyedMixer(SequenceMixer):
 
     def _along(self, scan: Callable[..., Any], given: tuple[Any, ...], spans: Spans) -> Tensor:
         """What a scan gives of this rank's tokens, where ranks share out rows."""
-        return decayed_along(partial(scan, **self.options), *given, spans=spans)
+        return scan(*given, spans=spans, **self.options)[0]
 
     def _products(self) -> tuple[Linear, ...]:
         """Learned products that are done for every token."""

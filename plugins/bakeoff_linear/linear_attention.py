@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bakeoff.interfaces import LayerContext, PositionalEncoding, Reference, Sequence
 from bakeoff.parts.kernels import Backend, choose
-from bakeoff.parts.scans.along import decayed_along
 from torch import Tensor
 
 from bakeoff_linear.feature_maps import FeatureMapName, feature_map_called
 from bakeoff_linear.keyed_mixer import KeyedMixer, balanced_chunk, share
-from bakeoff_linear.linear_attention_scan import (
-    linear_attention,
-    linear_attention_naive,
-    linear_attention_step,
-    normalised,
-    written,
-)
-
-if TYPE_CHECKING:
-    from bakeoff.interfaces.spans import Spans
+from bakeoff_linear.linear_attention_scan import linear_attention, linear_attention_naive, linear_attention_step
 
 
 class LinearAttention(KeyedMixer):
@@ -102,10 +91,3 @@ class LinearAttention(KeyedMixer):
 
     def _given(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, sequence: Sequence) -> tuple[Any, ...]:
         return q, k, v, sequence.real
-
-    def _along(self, scan: Callable[..., Any], given: tuple[Any, ...], spans: Spans) -> Tensor:
-        """Sums are added up before they are divided."""
-        q, k, v, real = given
-        phi, eps = self.options["feature_map"], self.options["eps"]
-        sums = partial(scan, feature_map=phi, eps=None)
-        return normalised(decayed_along(sums, q, k, written(v, eps, real), spans=spans, features=phi.features), eps)

@@ -10,6 +10,7 @@ normaliser (Katharopoulos et al., 2020, arXiv:2006.16236).
 
 from __future__ import annotations
 
+from bakeoff.interfaces.spans import Spans
 from bakeoff.parts.scans.scalar_decay import scalar_decay, scalar_decay_naive, scalar_decay_step
 from torch import Tensor
 from torch.nn import functional as F
@@ -28,13 +29,15 @@ def linear_attention(
     chunk: int = 64,
     state: Tensor | None = None,
     segments: Tensor | None = None,
+    spans: Spans | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """`(y, state)` of `q` and `k` (B, T, H, d) and `v` (B, T, H, P), by chunks; y is (B, T, H, P).
 
     `real` (B, T) is False for padding, which writes nothing. `eps` is added to the normaliser; None: nothing is
     normalised. `state` (B, H, P + 1, features), or P where not normalised, precedes the call; None: there is nothing
     before, and no state is returned. `segments` (B, T) counts the documents that began in it: the state of one does
-    not reach the next.
+    not reach the next. `spans`: who has which tokens, where ranks share them out; there is no state, and its segments
+    are those that count.
     """
     given, phi = (q, k), None
     if feature_map.of_products:
@@ -42,7 +45,8 @@ def linear_attention(
     else:
         given = feature_map.features(q), feature_map.features(k)
     values = written(v, eps, real)
-    y, after = scalar_decay(*given, values, feature_map=phi, chunk=chunk, state=state, segments=segments)
+    options = {"feature_map": phi, "chunk": chunk, "state": state, "segments": segments, "spans": spans}
+    y, after = scalar_decay(*given, values, **options)
     return normalised(y, eps), after
 
 

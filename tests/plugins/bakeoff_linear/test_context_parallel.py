@@ -12,8 +12,10 @@ from bakeoff.parts.scans.along import changed_along, decayed_along
 from bakeoff.parts.scans.scalar_decay import scalar_decay, scalar_decay_naive
 from bakeoff.testing.ranks import shared_ranks
 from bakeoff_linear.delta_rule import delta_rule, delta_rule_naive
+from bakeoff_linear.feature_maps import feature_map_called
 from bakeoff_linear.generalised_delta_rule import generalised_delta_rule, generalised_delta_rule_naive
 from bakeoff_linear.gla_scan import gla, gla_naive
+from bakeoff_linear.linear_attention_scan import linear_attention, linear_attention_naive
 from torch import distributed
 from torch.nn import functional as F
 
@@ -41,6 +43,13 @@ SCANS = {
     "kda": (changed_along, delta_rule, delta_rule_naive, "delta_rule", "channel"),
     "rwkv7": (changed_along, generalised_delta_rule, generalised_delta_rule_naive, "generalised_delta_rule", "channel"),
 }
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    fake_fla.install(monkeypatch)
+    monkeypatch.delitem(sys.modules, "bakeoff_linear.kernels", raising=False)
+    return importlib.import_module("bakeoff_linear.kernels")
 
 
 @pytest.fixture
@@ -79,15 +88,36 @@ def outcome(scan, values):
 
 @pytest.mark.parametrize("form", ["chunked", "naive", "kernels"])
 @pytest.mark.parametrize("name", SCANS)
-def test_spans_equal_the_recurrence_over_the_row(monkeypatch, spans, name, form):
-    fake_fla.install(monkeypatch)
-    monkeypatch.delitem(sys.modules, "bakeoff_linear.kernels", raising=False)
+def test_spans_equal_the_recurrence_over_the_row(kernels, spans, name, form):
     along, chunked, naive, kernel, _ = SCANS[name]
-    kernels = importlib.import_module("bakeoff_linear.kernels")
     scan = {"chunked": partial(chunked, chunk=8), "naive": naive, "kernels": getattr(kernels, kernel)}[form]
     values = given(name)
     expected = outcome(lambda *t: naive(*t, segments=spans.whole.segments)[0], values)
     for ours, wanted in zip(outcome(partial(along, scan, spans=spans), values), expected, strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("form", ["torch", "kernels"])
+@pytest.mark.parametrize("feature_map", ["elu_plus_one", "taylor"])
+def test_linear_attention_in_spans_equals_the_recurrence_over_the_row(kernels, spans, feature_map, form):
+    q, k, v = given("gla")[:3]
+    real = torch.arange(T).expand(B, -1) < torch.tensor([[T], [T - 6]])
+    options = {"feature_map": feature_map_called(feature_map, N)}
+    scan = {"torch": linear_attention, "kernels": kernels.linear_attention}[form]
+    whole = spans.whole.segments
+    expected = outcome(lambda *t: linear_attention_naive(*t, real, segments=whole, **options)[0], [q, k, v])
+    found = outcome(lambda *t: scan(*t, real, spans=spans, **options)[0], [q, k, v])
+    for ours, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("by_token", [False, True])
+def test_kernels_of_retention_take_spans(kernels, spans, by_token):
+    *values, log_a = given("retention")
+    log_a = log_a.detach() if by_token else log_a.detach()[0, 0]
+    expected = outcome(lambda *t: scalar_decay_naive(*t, log_a, segments=spans.whole.segments)[0], values)
+    found = outcome(lambda *t: kernels.retention(*t, log_a, spans=spans)[0], values)
+    for ours, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-10)
 
 

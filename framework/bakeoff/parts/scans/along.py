@@ -45,12 +45,10 @@ def decayed_along(
     log_a: Tensor | None = None,
     *,
     spans: Spans,
-    features: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """`y` (B, T, H, P) of this rank's tokens, of a scan whose state decays by factors and is written to.
 
     log_a : log decays of at most 0, (B, T, H), (B, T, H, N), (H,) for all tokens, or None: `scan` is not given it then.
-    features : what of a query reads the state; None: the query itself.
 
     Beside the scan of the spans: decays multiplied up over a span, and 2 P N multiply-adds a head and token.
     """
@@ -59,11 +57,10 @@ def decayed_along(
         first: bool, segments: Tensor | None, q: Tensor, k: Tensor, v: Tensor, log: Tensor | None = None
     ) -> Passed:
         decays = () if log_a is None else (log_a if log is None else log,)
-        phi = q if features is None else features(q)
-        empty = v.new_zeros(v.shape[0], *v.shape[2:], phi.shape[-1])
+        empty = v.new_zeros(v.shape[0], *v.shape[2:], q.shape[-1])
         y, left = scan(q, k, v, *decays, state=empty, segments=segments)
         kept = _kept(v, segments, *decays)
-        return Passed(y, None if first else phi * kept, kept[:, -1, :, None], left)
+        return Passed(y, None if first else q * kept, kept[:, -1, :, None], left)
 
     by_token = log_a is not None and log_a.ndim > 1
     return _along(passed, spans, q, k, v, *([log_a] if by_token else []))
