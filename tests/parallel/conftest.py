@@ -97,7 +97,7 @@ def start(tmp_path):
     started = []
 
     def begin(path, sizes, folder, *overrides):
-        n = math.prod(size for size in sizes.values() if not isinstance(size, bool))
+        n = math.prod(size for size in sizes.values() if type(size) is int)
         strategy = yaml.safe_dump({"use": "mesh", **sizes}, default_flow_style=True, width=1000).strip()
         words = ["fit", str(path), f"trainer.devices={n}", f"trainer.strategy={strategy}", *overrides]
         ranks = Ranks(n, [*words, "--folder", str(folder)], tmp_path / f"logs-{len(started)}")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 
 import pytest
@@ -96,3 +97,16 @@ def test_experts_change_their_layout(whole, made, stopping, start, on_mesh, clos
     stopped(ranks)
     stopping(None)
     close(on_mesh(path, {"data": 2, "expert": 2}, folder=tmp_path / "run"), one)
+
+
+def test_rows_are_shared_out_over_other_ranks(whole, stopping, start, on_mesh, close, tmp_path):
+    stopping(None)
+    path, one = whole()
+    stopping(2)
+    stopped(start(path, {"context": 2}, tmp_path / "run"))
+    assert held(tmp_path / "run") == {"step-3.ckpt": True}
+    shutil.copytree(tmp_path / "run", tmp_path / "alone")
+    stopping(None)
+    close(on_mesh(path, {"context": 4, "context_order": "contiguous"}, folder=tmp_path / "run"), one)
+    assert main(["evaluate", str(tmp_path / "run"), "--measure", "validation", "--device", "cpu"]) == 0
+    close(fit(recipe(path), folder=tmp_path / "alone", progress=False), one)

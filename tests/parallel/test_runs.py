@@ -28,8 +28,21 @@ LAYOUTS = [
     {"tensor": 2, "sequence_parallel": True},
     {"shard": 2, "cpu_offload": True},
     {"shard": 2, "reshard": False},
+    {"context": 2},
+    {"context": 2, "context_op": "ulysses"},
+    {"context": 4, "context_order": "contiguous"},
+    {"data": 2, "context": 2},
+    {"context": 2, "tensor": 2},
+    {"context": 2, "tensor": 2, "sequence_parallel": True},
+    {"shard": 2, "context": 2},
 ]
-OF_EXPERTS = [{"expert": 2}, {"expert": 2, "shard": 2}, {"data": 2, "expert": 2}, {"expert": 2, "tensor": 2}]
+OF_EXPERTS = [
+    {"expert": 2},
+    {"expert": 2, "shard": 2},
+    {"data": 2, "expert": 2},
+    {"expert": 2, "tensor": 2},
+    {"expert": 2, "context": 2},
+]
 
 
 def targets(path, ranks, rank, steps=5):
@@ -66,3 +79,16 @@ def test_a_run_of_experts_is_that_of_one_process(whole, on_mesh, close, sizes):
 def test_a_run_in_bfloat16_is_that_of_one_process(whole, on_mesh, close):
     path, one = whole(trainer__precision="bf16-mixed")
     close(on_mesh(path, {"shard": 2}), one)
+
+
+@pytest.mark.parametrize("order", ["zigzag", "contiguous"])
+def test_a_hybrid_of_recurrence_and_window_recomputed_on_shared_rows(whole, on_mesh, close, order):
+    feed_forward = {"use": "gated_mlp", "width": 16}
+    window = {"use": "attention", "n_heads": 4, "n_kv_heads": 1, "window": 5, "position": {"use": "rope"}}
+    blocks = {
+        "recurrent": {"use": "pre_norm", "mixer": {"use": "rg_lru"}, "feed_forward": feed_forward, "dropout": 0.1},
+        "attention": {"use": "pre_norm", "mixer": window, "feed_forward": feed_forward, "dropout": 0.1},
+    }
+    model = {"d_model": 16, "depth": 3, "pattern": ["recurrent", "recurrent", "attention"], "blocks": blocks}
+    path, one = whole(**{f"model__{name}": value for name, value in model.items()})
+    close(on_mesh(path, {"context": 2, "context_order": order}, "trainer.recompute=full"), one)
