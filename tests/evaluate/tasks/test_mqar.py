@@ -146,16 +146,16 @@ def test_the_better_of_two_learning_rates_is_reported_and_a_goal_ends_the_search
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    ("mixer", "least", "most"),
-    [({"use": "attention", "n_heads": 1}, 0.991, 1.0), ({"use": "gated_convolution"}, 0.0, 0.5)],
+    ("mixer", "steps", "least", "most"),
+    [({"use": "attention", "n_heads": 1}, 1500, 0.991, 1.0), ({"use": "gated_convolution"}, 700, 0.0, 0.5)],
     ids=lambda value: value["use"] if isinstance(value, dict) else "",
 )
-def test_attention_learns_it_and_a_short_convolution_does_not(untrained, mixer, least, most):
+def test_attention_learns_it_and_a_short_convolution_does_not(untrained, mixer, steps, least, most):
     # the order is published (Arora et al., 2023, figure 2), the size is a reduced one
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # so that sums have one order, and busy neighbours do not hold up a second thread
     try:
-        found = MQAR(goal=0.995).measure(untrained(mixer), lambda numbers: None).figures["accuracy"]
+        found = MQAR(goal=0.995, steps=steps).measure(untrained(mixer), lambda numbers: None).figures["accuracy"]
     finally:
         torch.set_num_threads(threads)
     assert least <= found <= most
