@@ -19,6 +19,7 @@ from bakeoff.interfaces.objective import Feedback
 from bakeoff.interfaces.part import Part
 from bakeoff.interfaces.position import PositionalEncoding
 from bakeoff.interfaces.result import Result
+from bakeoff.interfaces.router import Router
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.interfaces.spans import ORDERS, Spans, too_short
 from bakeoff.model.language_model import LanguageModel
@@ -27,10 +28,13 @@ from bakeoff.parallel.tensor import outermost
 from bakeoff.parts.attention.auto import Auto
 from bakeoff.parts.collectives import summed
 from bakeoff.parts.spans import whole_row
-from bakeoff.registry import find
+from bakeoff.recipe.demands import claimants
+from bakeoff.registry import find, name_of
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+
+_CLAIM = "context_parallel"
 
 
 class SharedRows:
@@ -120,28 +124,45 @@ def refuse_rows(model: LanguageModel, ranks: int, *, order: str, op: str, tensor
         return
     if order not in ORDERS:
         raise UserError(f"trainer.strategy.context_order is '{order}'; it is one of {', '.join(ORDERS)}")
-    make: Any = find(op, "attention_op")
-    if not make.capabilities.context_parallel:
-        raise CapabilityError(
-            f"trainer.strategy.context_op: '{op}' claims no `context_parallel`; use one that does, as ring or ulysses"
-        )
-    kinds: dict[str, list[str]] = {}
-    for i, block in enumerate(model.backbone.layers):
-        for part in _wanting(cast(Part, block)):
-            kinds.setdefault(type(part).__name__, []).append(str(i))
-    told = ", ".join(f"{name} (layers {', '.join(dict.fromkeys(layers))})" for name, layers in kinds.items())
-    position = getattr(model.backbone, "position", None)
-    if not kinds and position is not None and not position.capabilities.context_parallel:
-        told = f"{type(position).__name__} (model.position)"
-    if told:
-        raise CapabilityError(
-            f"a mesh with context over 1 shares out each sequence, but these claim no `context_parallel`: {told}; set "
-            "context: 1, or use parts that claim it (bakeoff show NAME)"
-        )
+    _check_op(op)
+    _refuse_parts(model)
     reason = None if length is None else too_short(length, ranks, order)
     if reason is not None:
         raise UserError(f"data.length: {reason}; give longer sequences, or trainer.strategy.context fewer ranks")
     _check_ops(model, ranks, op=op, tensor=tensor)
+
+
+def _check_op(op: str) -> None:
+    """Whether there is such an attention op, and whether it can."""
+    try:
+        make: Any = find(op, "attention_op")
+    except UserError as error:
+        raise UserError(f"trainer.strategy.context_op: {error}") from error
+    if not make.capabilities.context_parallel:
+        able = [name for name in claimants("attention_op", _CLAIM) if name != name_of(Auto)]
+        raise CapabilityError(
+            f"trainer.strategy.context_op: {op} does not claim `{_CLAIM}`; use one that does ({', '.join(able)})"
+        )
+
+
+def _refuse_parts(model: LanguageModel) -> None:
+    """Name the parts that cannot, where they are, and those that could stand in their place."""
+    lacking: dict[str, dict[str, list[str]]] = {}  # by kind and name, the layers
+    for i, block in enumerate(model.backbone.layers):
+        for part in _wanting(cast(Part, block)):
+            lacking.setdefault(part.kind, {}).setdefault(_name(part), []).append(str(i))
+    told = {kind: [f"{name} (layers {', '.join(dict.fromkeys(layers))})" for name, layers in parts.items()]
+            for kind, parts in lacking.items()}  # fmt: skip
+    position = getattr(model.backbone, "position", None)
+    if position is not None and not position.capabilities.context_parallel:
+        told.setdefault(position.kind, []).append(f"{_name(position)} (model.position)")
+    if told:
+        others = [f"as {kind} use one of {', '.join(claimants(kind, _CLAIM))}" for kind in told]
+        raise CapabilityError(
+            f"a mesh with context over 1 shares out each sequence, but these do not claim `{_CLAIM}`: "
+            f"{', '.join(part for parts in told.values() for part in parts)}; {'; '.join(others)}; "
+            "or set trainer.strategy.context: 1"
+        )
 
 
 def _check_ops(model: LanguageModel, ranks: int, *, op: str, tensor: int) -> None:
@@ -158,10 +179,16 @@ def _wanting(block: Part) -> list[Part]:
     """What of a block cannot: the parts within, as deep as one can tell, or else the block itself."""
     if block.capabilities.context_parallel:
         return []
-    found = [part for part in outermost(block) if not part.capabilities.context_parallel]
-    within = [part for owner in found for part in owner.modules() if isinstance(part, AttentionOp | PositionalEncoding)]
-    deeper = [part for part in within if not part.capabilities.context_parallel]
-    return list(deeper or found) or [block]
+    found: list[Part] = []
+    for part in outermost(block):
+        if not part.capabilities.context_parallel:
+            within = [one for one in part.modules() if isinstance(one, AttentionOp | PositionalEncoding | Router)]
+            found += [one for one in within if not one.capabilities.context_parallel] or [part]
+    return found or [block]
+
+
+def _name(part: Part) -> str:
+    return name_of(type(part)) or type(part).__name__
 
 
 def _own_targets(
