@@ -9,7 +9,10 @@ import sysconfig
 from pathlib import Path
 
 #: What rests on this environment's packages, and what pins others and so stands apart.
-BESIDE = {"x-transformers": "x-transformers==2.31.10"}
+BESIDE = {
+    "x-transformers": "x-transformers==2.31.10",
+    "ring-attention-pytorch": "ring-attention-pytorch==0.5.20",
+}
 APART = {"litgpt": "litgpt==0.5.13"}
 
 

@@ -4,7 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from bakeoff.interfaces import Sequence
+from bakeoff.errors import UserError
+from bakeoff.interfaces import LayerContext, Sequence
+from bakeoff.registry import find
 from bakeoff_ring.sight import Reach, Steps, offsets
 
 
@@ -121,3 +123,12 @@ def test_a_window_over_padding_reaches_further():
 
 def test_nothing_is_derived_of_whole_rows():
     assert Steps(None).derive(Sequence(torch.zeros(1, 4, dtype=torch.long))) is None
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_learned_positions_are_counted_along_the_whole_row(rank):
+    place = LayerContext(d_model=4, vocab_size=1, max_length=7)
+    (need,) = find("learned_position", "position")(place).needs()
+    assert need.derive(shared_out(rank, length=7)).tolist() == shared_out(rank, length=7).positions.tolist()
+    with pytest.raises(UserError, match="position 7 is beyond the 7"):  # on the rank that does not have it, too
+        need.derive(shared_out(rank, order="contiguous"))
