@@ -91,10 +91,11 @@ def _gradients(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Of queries, keys, values and bias, summed up in float32 at least."""
     wide = torch.promote_types(q.dtype, torch.float32)
-    dq, dk, dv = (torch.zeros_like(x, dtype=wide) for x in (q, k, v))
+    once, (low, high) = q.shape[1] <= tiles.chunk, (k.shape[1], 0)  # one block of queries goes to no key twice
+    dq = torch.zeros_like(q, dtype=wide)
+    dk, dv = ((torch.empty_like if once else torch.zeros_like)(x, dtype=wide) for x in (k, v))
     bias = scoring.bias
     dbias = None if bias is None else torch.zeros_like(bias, dtype=wide)
-    once = q.shape[1] <= tiles.chunk  # one block of queries, which goes to no key twice
     for block in tiles.blocks(q.shape[1]):
         by_out, queries, given, sums = dout[:, block], q[:, block], out[:, block], total[..., block]
         for keys, seen in tiles.of(block, k.shape[1], _most(tiles, scoring)):
@@ -106,6 +107,9 @@ def _gradients(
                 whole[:, keys].copy_(piece) if once else whole[:, keys].add_(piece)
             if dbias is not None and part.bias is not None:
                 dbias[..., block, keys] += part.bias
+            low, high = min(low, keys.start), max(high, keys.stop)
+    for whole in (dk, dv) if once else ():
+        whole[:, :low], whole[:, high:] = 0, 0
     by_bias = None if dbias is None or bias is None else dbias.to(bias.dtype)
     return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), by_bias
 
