@@ -226,3 +226,17 @@ def keeps_its_own_tokens_alone(order):
         op(q, k, v, own)
     tokens = B * 32 // own.spans.ranks
     assert sorted(sizes) == sorted([tokens * H * N] * 2 + [tokens * 2 * N] * 2 + [tokens * H])
+
+
+def autocast_decides_what_is_sent(op):
+    """Float32 tensors under autocast travel in bfloat16, in which attention then computes."""
+    inputs = inputs_of(32, dtype=torch.float32)
+    with Sent() as half, torch.autocast("cpu", torch.bfloat16):
+        out, spans = of_ranks(op_of(op), inputs, sequence_of(32), "zigzag")
+    with Sent() as whole:
+        wanted, _ = of_ranks(op_of(op), inputs, sequence_of(32), "zigzag")
+    assert (out.dtype, wanted.dtype) == (torch.bfloat16, torch.float32)
+    assert 0 < 2 * half.bytes == whole.bytes
+    torch.testing.assert_close(out.float(), wanted, rtol=0, atol=0.03)
+    mine = learned(inputs, out, spans.take(weights_of(inputs[0])))
+    assert all(x.dtype == torch.float32 for x in mine)

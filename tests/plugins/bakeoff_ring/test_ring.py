@@ -1,10 +1,19 @@
 """Attention over ranks computes what other libraries compute of whole rows; each case runs on all ranks over gloo."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
-from bakeoff.interfaces import LayerContext
+from bakeoff.errors import CapabilityError
+from bakeoff.interfaces import Capabilities, LayerContext
 from bakeoff.interfaces.spans import ORDERS
+from bakeoff.model import LanguageModel
+from bakeoff.parallel.context import refuse_rows
+from bakeoff.parts.attention.mixer import Attention
+from bakeoff.parts.blocks.pre_norm import PreNorm
+from bakeoff.parts.decoder import Decoder
+from bakeoff.parts.positions.rope import RoPE
+from bakeoff.parts.positions.sinusoidal import SinusoidalPosition
 from bakeoff.registry import find
 from bakeoff.testing.ranks import shared_ranks
 
@@ -124,3 +133,32 @@ def test_heads_that_ranks_divide_and_rings_of_any_number():
     for ranks, tensor in [(1, 1), (6, 1), (3, 2)]:
         find("ulysses", "attention_op")(place(6)).check_ranks(ranks, tensor=tensor)
     find("ring", "attention_op")(place(6)).check_ranks(5)
+
+
+@pytest.mark.parametrize("op", ["ring", "ulysses"])
+def test_under_autocast(op):
+    shared_ranks(2).run(CASES, "autocast_decides_what_is_sent", op=op)
+
+
+class Unsure(RoPE):
+    """An encoding that does not claim that rows may be shared out."""
+
+    capabilities = Capabilities()
+
+
+class UnsureSinusoids(SinusoidalPosition):
+    """One that acts on embeddings."""
+
+    capabilities = Capabilities()
+
+
+@pytest.mark.parametrize(
+    ("attention", "embedding", "words"),
+    [(Unsure, None, r"Unsure \(layers 0, 1\)"), (None, UnsureSinusoids, r"UnsureSinusoids \(model.position\)")],
+)
+def test_positions_that_do_not_claim_it_are_refused_by_name(attention, embedding, words):
+    block = partial(PreNorm, mixer=partial(Attention, n_heads=2, position=attention), feed_forward=None)
+    backbone = partial(Decoder, depth=2, pattern=["layer"], blocks={"layer": block}, position=embedding)
+    model = LanguageModel(d_model=8, vocab_size=3, max_length=16, tied_embedding=True, backbone=backbone)
+    with pytest.raises(CapabilityError, match=words):
+        refuse_rows(model, 2, order="zigzag", op="ring", tensor=1, length=16)
