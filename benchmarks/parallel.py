@@ -45,6 +45,9 @@ LAYOUTS: list[dict[str, int]] = [
     {"data": 2, "shard": 2},
     {"data": 2, "tensor": 2},
     {"shard": 2, "tensor": 2},
+    {"context": 2},
+    {"context": 4},
+    {"context": 2, "shard": 2},
 ]
 STEPS = 5
 

@@ -10,6 +10,7 @@ from bakeoff.data import Data
 from bakeoff.errors import CapabilityError, UserError
 from bakeoff.evaluate.planning import vocabulary_size
 from bakeoff.evaluate.precision import PRECISIONS, precision_of
+from bakeoff.interfaces.spans import too_short
 from bakeoff.model.cost import plan
 from bakeoff.model.devices import Accelerator
 from bakeoff.model.recompute import MODES
@@ -22,6 +23,9 @@ from bakeoff.parallel.planner.stages import Weights, experts, kv_share, stages, 
 from bakeoff.recipe import Recipe
 from bakeoff.recipe.demands import outlined
 from bakeoff.train.master_weights import with_masters
+
+#: In which ranks along `context` have their tokens, as a mesh has them by default.
+ORDER = "zigzag"
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,8 @@ def plan_layouts(recipe: Recipe, device: Accelerator, devices: int, nodes: int |
     candidates = [
         layout
         for layout in layouts(devices, context=takes_context(model), expert=bool(experts(model)))
-        if all(count % layout.expert == 0 for count in experts(model)) and data.length % layout.context == 0
+        if all(count % layout.expert == 0 for count in experts(model))
+        and too_short(data.length, layout.context, ORDER) is None
     ]
     ranking = rank(job, candidates, device, devices // nodes)
     return LayoutPlan(device, devices, nodes, job, ranking, groups, kv_share(model, data.length), tuple(notes))

@@ -164,7 +164,8 @@ def footprint(
 
     Of sharded parameters, those outside of blocks are gathered for the whole step; a block's in the computing type, the
     next block's while they are still there, and its gradient stands whole before it is scattered. Without shards
-    autocast's copies of all parameters stay. What replicas add up after the backward passes through one more bucket.
+    autocast's copies of all parameters stay. What replicas, and ranks along context, add up after the backward passes
+    through one more bucket.
     """
     elements = [one.on(layout.expert) for one in held]
     own = [job.own * count / layout.shard for count in elements]
@@ -175,7 +176,7 @@ def footprint(
     parameters, optimizer = sum(own), job.optimizer * sum(own)
     standing = parameters if accumulate else 0.0
     most = step_peak(kept, own, recompute=recompute, standing=standing, gathered=gathered)
-    bucket = min(job.own * BUCKET, parameters) if layout.data * layout.expert > 1 else 0.0
+    bucket = min(job.own * BUCKET, parameters) if layout.data * layout.expert * layout.context > 1 else 0.0
     return Footprint(parameters, parameters, optimizer, max(most - parameters, job.updating * parameters, bucket))
 
 

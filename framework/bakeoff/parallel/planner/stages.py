@@ -99,9 +99,8 @@ def experts(model: LanguageModel) -> list[int]:
 
 
 def takes_context(model: LanguageModel) -> bool:
-    """Whether every mixer claims to work on a part of the sequence."""
-    mixers = [module for module in model.modules() if isinstance(module, SequenceMixer)]
-    return bool(mixers) and all(mixer.capabilities.context_parallel for mixer in mixers)
+    """Whether ranks may share out the tokens of rows among all of its parts."""
+    return model.backbone.capabilities.training.context_parallel
 
 
 def kv_share(model: LanguageModel, length: int) -> float | None:
@@ -113,7 +112,7 @@ def kv_share(model: LanguageModel, length: int) -> float | None:
     for part in outermost(model):
         if isinstance(part, SequenceMixer):
             pair = _flops_of(part, 1, length) - _flops_of(part, 1, length - 1)
-            passed = _passed(part, length)
+            passed = _passed(part)
             shares += [2 * passed / pair] if pair > 0 and passed else []
     return max(shares, default=None)
 
@@ -140,7 +139,7 @@ def _block(name: str, block: nn.Module, length: int) -> Stage:
     parts = list(outermost(block))
     split = sum(_flops(part, length) for part in parts)
     whole = max(0.0, _flops(block, length) - split)
-    passed = sum(_passed(part, length) for part in parts if isinstance(part, SequenceMixer))
+    passed = sum(_passed(part) for part in parts if isinstance(part, SequenceMixer))
     return Stage(name, split, whole, len(parts), passed, sum(_choices(module) for module in block.modules()))
 
 
@@ -158,16 +157,14 @@ def _flops_of(part: nn.Module, queries: int, keys: int) -> int:
         return 0
 
 
-def _passed(mixer: SequenceMixer, length: int) -> float:
-    """Elements a token of what a mixer remembers, where that grows with the sequence; 0 where it does not."""
-    if mixer.capabilities.constant_state or length < 2:
-        return 0.0
+def _passed(mixer: SequenceMixer) -> float:
+    """Elements a token of what a mixer remembers of each, as keys and values are, within its window if it has one."""
     try:
         with torch.no_grad():
-            sizes = [nbytes(mixer.empty_state(1, n, torch.bfloat16, "meta")) for n in (length // 2, length)]
+            sizes = [nbytes(mixer.empty_state(1, n, torch.bfloat16, "meta")) for n in (1, 2)]
     except CapabilityError:
         return 0.0
-    return (sizes[1] - sizes[0]) / (length - length // 2) / torch.bfloat16.itemsize
+    return (sizes[1] - sizes[0]) / torch.bfloat16.itemsize
 
 
 def _choices(module: nn.Module) -> float:
