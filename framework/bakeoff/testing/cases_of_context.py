@@ -59,7 +59,7 @@ def model_equals_one(component: Any, kind: str, arguments: Mapping[str, Any], se
 
 
 def _batches(subject: Subject, mode: str, length: int) -> list[Batch]:
-    """Plain rows, and packed and padded ones."""
+    """Packed and padded rows, and plain ones: of both lengths where these are all there are, else of the first."""
     place = torch.arange(length).expand(2, -1)
     documents = (place > torch.tensor([[4], [6]])).long() + (place > length - 3).long()
     real = torch.stack([place[0] < length - 2, place[0] >= 3])
@@ -67,7 +67,8 @@ def _batches(subject: Subject, mode: str, length: int) -> list[Batch]:
         name: where for name, where in (("documents", documents), ("padding", real)) if subject.claimed(name, mode)
     }
     given = {"real" if name == "padding" else name: where for name, where in claimed.items()}
-    return [subject.batch(2, length), *([subject.batch(2, length, **given)] if given else [])]
+    packed = [subject.batch(2, length, **given)] if given else []
+    return [*packed, *([] if packed and length != _LENGTHS[0] else [subject.batch(2, length)])]
 
 
 def _of_part(subject: Subject, batch: Batch, order: str | None) -> dict[str, Tensor]:

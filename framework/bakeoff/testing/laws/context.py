@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from bakeoff.interfaces.spans import ORDERS
 from bakeoff.testing.candidate import Candidate
@@ -19,7 +20,14 @@ def context(candidate: Candidate) -> None:
     gradients, also of packed documents and padding."""
     if not candidate.subject.module.capabilities.context_parallel:
         raise NotClaimed(_CLAIM)
-    cases = [] if candidate.kind == "backbone" else ["part_equals_one"]
-    if not cases or (candidate.subject.reads and runs_in_a_model(candidate)):
-        cases.append("model_equals_one")
-    on_ranks(candidate, _CASES, cases, (2, 4), orders=list(ORDERS))
+    orders = list(ORDERS)
+    if candidate.kind != "backbone":
+        on_ranks(candidate, _CASES, ["part_equals_one"], (2, 4) if _first(candidate) else (2,), orders=orders)
+    if candidate.kind == "backbone" or (candidate.subject.reads and runs_in_a_model(candidate)):
+        on_ranks(candidate, _CASES, ["model_equals_one"], (2,), orders=orders)
+
+
+def _first(candidate: Candidate) -> bool:
+    """Whether these are the first of the arguments that the class names: with others, fewer ranks tell as much."""
+    examples: list[Any] = getattr(candidate.make, "examples", list)()
+    return not examples or candidate.arguments == examples[0]
