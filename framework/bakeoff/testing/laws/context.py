@@ -16,18 +16,19 @@ _CLAIM = "context_parallel"
 
 @law(10, "context", *SEQUENCE_KINDS, *HOSTED_KINDS, claims=(_CLAIM,))
 def context(candidate: Candidate) -> None:
-    """Two and four ranks that share out the tokens of rows, in either order, equal one process: outputs, sums and
+    """Two ranks that share out the tokens of rows, in either order, and four, equal one process: outputs, sums and
     gradients, also of packed documents and padding."""
     if not candidate.subject.module.capabilities.context_parallel:
         raise NotClaimed(_CLAIM)
-    orders = list(ORDERS)
     if candidate.kind != "backbone":
-        on_ranks(candidate, _CASES, ["part_equals_one"], (2, 4) if _first(candidate) else (2,), orders=orders)
+        on_ranks(candidate, _CASES, ["part_equals_one"], [2], orders=list(ORDERS))
+        if candidate.kind in SEQUENCE_KINDS and _first(candidate):
+            on_ranks(candidate, _CASES, ["part_equals_one"], [4], orders=["zigzag"])
     if candidate.kind == "backbone" or (candidate.subject.reads and runs_in_a_model(candidate)):
-        on_ranks(candidate, _CASES, ["model_equals_one"], (2,), orders=orders)
+        on_ranks(candidate, _CASES, ["model_equals_one"], [2], orders=list(ORDERS))
 
 
 def _first(candidate: Candidate) -> bool:
-    """Whether these are the first of the arguments that the class names: with others, fewer ranks tell as much."""
+    """Whether these are the first of the arguments that the class names: with others, two ranks tell as much."""
     examples: list[Any] = getattr(candidate.make, "examples", list)()
     return not examples or candidate.arguments == examples[0]
