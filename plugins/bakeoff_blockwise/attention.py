@@ -16,7 +16,8 @@ class Blockwise(SDPA):
     """`sdpa` by blocks of `chunk` queries with an online softmax; no tensor holds a number per query and key.
 
     What no query of a block can see, by causality or by the window, is skipped. Backward computes the softmax anew from
-    queries, keys, values, output and log-sum-exp.
+    queries, keys, values, output and log-sum-exp. Where ranks share out rows, the op that the mesh names stands in its
+    place.
 
     Parameters
     ----------
@@ -28,7 +29,8 @@ class Blockwise(SDPA):
     reference = Reference(
         "Rabe and Staats", 2021, "Self-attention Does Not Need O(n^2) Memory", "https://arxiv.org/abs/2112.05682"
     )
-    capabilities = replace(SDPA.capabilities, compile=False)
+    capabilities = replace(SDPA.capabilities, compile=False, context_parallel=True)
+    replaceable = True
 
     def __init__(self, context: LayerContext, *, chunk: int = 256):
         super().__init__(context)

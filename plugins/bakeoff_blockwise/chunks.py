@@ -22,8 +22,11 @@ class Chunks(Need):
     chunk: int
     needs: tuple[Need, ...]
 
-    def derive(self, sequence: Sequence) -> list[Sequence]:
-        """One chunk is the sequence itself. Raises `CapabilityError` where tokens see later ones."""
+    def derive(self, sequence: Sequence) -> list[Sequence] | None:
+        """One chunk is the sequence itself; None where ranks share it out. Raises `CapabilityError` where tokens see
+        later ones."""
+        if sequence.spans is not None:
+            return None
         if sequence.visibility != "causal":
             raise CapabilityError(
                 f"blockwise_transformer runs chunk after chunk and cannot let tokens see later ones (visibility "

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from bakeoff.errors import CapabilityError, UserError
 from bakeoff.interfaces import Capabilities, LayerContext, Need, Reference, Result, Sequence
 from bakeoff.parts.attention.room import with_room
-from bakeoff.parts.blocks.composed import FeedForwardFactory, MixerFactory, NormFactory
+from bakeoff.parts.blocks.composed import Calls, FeedForwardFactory, MixerFactory, NormFactory
 from bakeoff.parts.blocks.pre_norm import PreNorm
 from bakeoff.parts.needs import gather
 from bakeoff.parts.norms import RMSNorm
@@ -20,12 +20,17 @@ from torch import Tensor
 from bakeoff_blockwise.anew import Anew, Turn
 from bakeoff_blockwise.chunks import Chunks, joined, memory_of
 
+R = TypeVar("R")
+
 
 class BlockwiseTransformer(PreNorm):
     """`pre_norm` on `chunk` tokens after the other, from state to state; backward runs each chunk anew.
 
     Kept for backward are the input, the states between chunks and, with attention op `blockwise`, what attention gives;
     with other ops, attention is computed anew as well. What comes out is what `pre_norm` gives.
+
+    Where ranks share out rows, the mixer works on all tokens that stand here at once, since every rank has a part in
+    it; the feed-forward runs chunk by chunk where it is `token_local`.
 
     Parameters
     ----------
@@ -79,7 +84,7 @@ class BlockwiseTransformer(PreNorm):
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]
         """What all parts can do, but for what needs all tokens at once."""
-        return replace(super().capabilities, bidirectional=False, compile=False, context_parallel=False)
+        return replace(super().capabilities, bidirectional=False, compile=False)
 
     def needs(self) -> tuple[Need, ...]:
         """The chunks."""
@@ -87,6 +92,8 @@ class BlockwiseTransformer(PreNorm):
 
     def forward(self, x: Tensor, sequence: Sequence, state: Any = None) -> Result:
         """(B, T, D) -> (B, T, D)."""
+        if sequence.spans is not None:
+            return self._beside_ranks(x, sequence)
         chunks = sequence[self._chunks()]
         sizes = [chunk.length for chunk in chunks]
         begun = self._begin(x) if state is None and len(chunks) > 1 else state
@@ -105,6 +112,24 @@ class BlockwiseTransformer(PreNorm):
         """All tokens at once."""
         return super().forward(x, sequence, state)
 
+    def _beside_ranks(self, x: Tensor, sequence: Sequence) -> Result:
+        """The tokens that stand here, where ranks share out rows."""
+        call = Calls(sequence, None)
+        if self.mixer is not None:
+            x = x + self.dropout(call("mixer", self.mixer, self.mixer_norm(x)))
+        if self.feed_forward is None:
+            return call.result(x)
+        if not self.feed_forward.capabilities.token_local:
+            y = call("feed_forward", self.feed_forward, self.feed_forward_norm(x))
+            return call.result(x + self.dropout(y))
+        turn = Turn()
+        given = [partial(self._feed_forward, part, sequence) for part in x.split(self.chunk, 1)]
+        return call.result(x + self.dropout(torch.cat([self._anew(one, x, turn) for one in given], 1)))
+
+    def _feed_forward(self, x: Tensor, sequence: Sequence) -> Tensor:
+        assert self.feed_forward is not None
+        return self.feed_forward(self.feed_forward_norm(x), sequence).y
+
     def _chunks(self) -> Chunks:
         parts = [*self.children(), *self.shared.values()]
         return Chunks(self.chunk, tuple(dict.fromkeys(need for part in parts for need in gather(part))))
@@ -117,7 +142,10 @@ class BlockwiseTransformer(PreNorm):
 
     def _run(self, x: Tensor, sequence: Sequence, state: Any, turn: Turn) -> Result:
         """One chunk, anew in backward."""
-        call = partial(PreNorm.forward, self, x, sequence, state)
+        return self._anew(partial(PreNorm.forward, self, x, sequence, state), x, turn)
+
+    def _anew(self, call: Callable[[], R], x: Tensor, turn: Turn) -> R:
+        """What a call gives, for which backward runs it again."""
         return Anew(call, turn, x.device, self.training).run() if torch.is_grad_enabled() else call()
 
 

@@ -56,13 +56,13 @@ REFUSED = {
         2,
         {"use": "mesh", "context": 2},
         {f"{ATTENTION}__op": {"use": "sdpa"}},
-        r"do not claim `context_parallel`: sdpa \(layers 0, 1\); as attention_op use one of auto, ring, ulysses",
+        r"do not claim `context_parallel`: sdpa \(layers 0, 1\); as attention_op use one of auto, blockwise, ring, ulysses",
     ),
     "op_of_context": (
         2,
         {"use": "mesh", "context": 2, "context_op": "banded"},
         {},
-        r"context_op: banded does not claim `context_parallel`; use one that does \(ring, ulysses\)",
+        r"context_op: banded does not compute over ranks; use one that does \(ring, ulysses\)",
     ),
     "no_op": (
         2,

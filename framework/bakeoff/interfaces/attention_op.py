@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 from torch import Tensor
 
+from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.part import Part
 from bakeoff.interfaces.sequence import Sequence
 
@@ -17,6 +19,12 @@ class AttentionOp(Part):
     """
 
     kind = "attention_op"
+    replaceable: ClassVar[bool] = False
+    """Where ranks share out rows, the op that the mesh names stands in its place, which computes the same."""
+
+    def __init__(self, context: LayerContext):
+        super().__init__(context)
+        self.context = context
 
     def check_ranks(self, ranks: int, *, tensor: int = 1) -> None:
         """Raise `ValueError` with both numbers if so many `ranks` cannot share out the sequence.

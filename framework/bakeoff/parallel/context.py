@@ -25,7 +25,6 @@ from bakeoff.interfaces.spans import ORDERS, Spans, too_short
 from bakeoff.model.language_model import LanguageModel
 from bakeoff.parallel.dropout import share_dropout
 from bakeoff.parallel.tensor import outermost
-from bakeoff.parts.attention.auto import Auto
 from bakeoff.parts.collectives import summed
 from bakeoff.parts.spans import whole_row
 from bakeoff.recipe.demands import claimants
@@ -95,7 +94,7 @@ class SharedRows:
 def share_rows(model: LanguageModel, ranks: DeviceMesh, *, order: str, op: str) -> None:
     """Let each rank have some tokens of every row that a model, on any device, is given.
 
-    order : see `Spans`. op : the attention op that stands in place of `auto`.
+    order : see `Spans`. op : the attention op that stands in place of those that are `replaceable`, such as `auto`.
     """
     rows = SharedRows(ranks, order)
     exchange_ops(model, op)
@@ -110,10 +109,10 @@ def share_rows(model: LanguageModel, ranks: DeviceMesh, *, order: str, op: str) 
 
 
 def exchange_ops(module: nn.Module, op: str) -> None:
-    """Let an attention op stand in place of every `auto`."""
+    """Let an attention op stand in place of all that are `replaceable`."""
     for owner in list(module.modules()):
         for name, child in owner.named_children():
-            if isinstance(child, Auto):
+            if isinstance(child, AttentionOp) and child.replaceable:
                 make: Any = find(op, "attention_op")
                 setattr(owner, name, make(child.context))
 
@@ -138,10 +137,10 @@ def _check_op(op: str) -> None:
         make: Any = find(op, "attention_op")
     except UserError as error:
         raise UserError(f"trainer.strategy.context_op: {error}") from error
-    if not make.capabilities.context_parallel:
-        able = [name for name in claimants("attention_op", _CLAIM) if name != name_of(Auto)]
+    if make.replaceable or not make.capabilities.context_parallel:
+        able = [name for name in claimants("attention_op", _CLAIM) if not cast(Any, find(name)).replaceable]
         raise CapabilityError(
-            f"trainer.strategy.context_op: {op} does not claim `{_CLAIM}`; use one that does ({', '.join(able)})"
+            f"trainer.strategy.context_op: {op} does not compute over ranks; use one that does ({', '.join(able)})"
         )
 
 
@@ -170,7 +169,7 @@ def _check_ops(model: LanguageModel, ranks: int, *, op: str, tensor: int) -> Non
     for path, part in model.named_modules():
         if isinstance(part, AttentionOp):
             try:
-                (make(part.context) if isinstance(part, Auto) else part).check_ranks(ranks, tensor=tensor)
+                (make(part.context) if part.replaceable else part).check_ranks(ranks, tensor=tensor)
             except ValueError as error:
                 raise UserError(f"model.{path}: {error}") from error
 

@@ -19,13 +19,13 @@ class Auto(SDPA):
     """
 
     capabilities = replace(SDPA.capabilities, context_parallel=True)
+    replaceable = True
 
     #: Keys that a query must be spared for blocks to be worth their making.
     SPARED = 96
 
     def __init__(self, context: LayerContext):
         super().__init__(context)
-        self.context = context
         if context.window is not None:
             width = block_width(context.window)
             shortest = (1 + blocks_before(context.window, width)) * width + self.SPARED
