@@ -56,7 +56,7 @@ REFUSED = {
         2,
         {"use": "mesh", "context": 2},
         {f"{ATTENTION}__op": {"use": "sdpa"}},
-        r"do not claim `context_parallel`: sdpa \(layers 0, 1\); as attention_op use one of auto, blockwise, ring, ulysses",
+        r"claim `context_parallel`: sdpa \(layers 0, 1\); as attention_op use one of auto, blockwise, ring, ulysses",
     ),
     "op_of_context": (
         2,
