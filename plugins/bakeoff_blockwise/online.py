@@ -14,6 +14,7 @@ from bakeoff.parts.attention.partial import (
     partial_gradients,
     sink_gradients,
 )
+from bakeoff.parts.attention.room import Room, room_of
 from torch import Tensor
 
 from bakeoff_blockwise.kept import attended
@@ -31,8 +32,10 @@ def attend_in_tiles(q: Tensor, k: Tensor, v: Tensor, tiles: Tiles, scoring: Scor
     No gradient flows through the log-sum-exp.
     """
     dtype = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)
+    rooms = room_of(k), room_of(v)
     q, k, v = (x.to(dtype) for x in (q, k, v))
-    out, total = _Attention.apply(q, k, v, scoring.bias, scoring.sinks, tiles, scoring._replace(bias=None, sinks=None))
+    rest = scoring._replace(bias=None, sinks=None)
+    out, total = _Attention.apply(q, k, v, scoring.bias, scoring.sinks, tiles, rest, rooms)
     return out, total
 
 
@@ -47,20 +50,21 @@ class _Attention(torch.autograd.Function):
         sinks: Tensor | None,
         tiles: Tiles,
         rest: Scoring,
+        rooms: tuple[Room | None, Room | None],
     ) -> tuple[Tensor, Tensor]:
         scoring = rest._replace(bias=bias, sinks=sinks)
         out, total = attended(lambda: _attend(q, k, v, tiles, scoring))
         ctx.save_for_backward(q, k, v, bias, sinks, out, total)
         ctx.mark_non_differentiable(total)
-        ctx.tiles, ctx.rest = tiles, rest
+        ctx.tiles, ctx.rest, ctx.rooms = tiles, rest, rooms
         return out, total
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dout: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, bias, sinks, out, total = ctx.saved_tensors
-        given = _gradients(dout, q, k, v, out, total, ctx.tiles, ctx.rest._replace(bias=bias))
-        return *given, None if sinks is None else sink_gradients(dout, out, total, sinks), None, None
+        given = _gradients(dout, q, k, v, out, total, ctx.tiles, ctx.rest._replace(bias=bias), ctx.rooms)
+        return *given, None if sinks is None else sink_gradients(dout, out, total, sinks), None, None, None
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, tiles: Tiles, scoring: Scoring) -> tuple[Tensor, Tensor]:
@@ -87,13 +91,23 @@ def _attend_block(
 
 
 def _gradients(
-    dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, total: Tensor, tiles: Tiles, scoring: Scoring
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Of queries, keys, values and bias, summed up in float32 at least."""
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    total: Tensor,
+    tiles: Tiles,
+    scoring: Scoring,
+    rooms: tuple[Room | None, Room | None],
+) -> tuple[Tensor | None, ...]:
+    """Of queries, keys, values and bias, summed up in float32 at least; what a room takes is not returned."""
     wide = torch.promote_types(q.dtype, torch.float32)
-    once, (low, high) = q.shape[1] <= tiles.chunk, (k.shape[1], 0)  # one block of queries goes to no key twice
     dq = torch.zeros_like(q, dtype=wide)
-    dk, dv = ((torch.empty_like if once else torch.zeros_like)(x, dtype=wide) for x in (k, v))
+    dk, dv = (
+        torch.zeros_like(x, dtype=wide) if room is None else room.gradient(x)
+        for x, room in zip((k, v), rooms, strict=True)
+    )
     bias = scoring.bias
     dbias = None if bias is None else torch.zeros_like(bias, dtype=wide)
     for block in tiles.blocks(q.shape[1]):
@@ -103,15 +117,12 @@ def _gradients(
                 by_out, queries, k[:, keys], v[:, keys], given, sums, seen, _cut(scoring, block, keys)
             )
             dq[:, block] += part.q
-            for whole, piece in ((dk, part.k), (dv, part.v)):
-                whole[:, keys].copy_(piece) if once else whole[:, keys].add_(piece)
+            dk[:, keys] += part.k
+            dv[:, keys] += part.v
             if dbias is not None and part.bias is not None:
                 dbias[..., block, keys] += part.bias
-            low, high = min(low, keys.start), max(high, keys.stop)
-    for whole in (dk, dv) if once else ():
-        whole[:, :low], whole[:, high:] = 0, 0
-    by_bias = None if dbias is None or bias is None else dbias.to(bias.dtype)
-    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), by_bias
+    by_k, by_v = (dx.to(x.dtype) if room is None else None for dx, x, room in zip((dk, dv), (k, v), rooms, strict=True))
+    return dq.to(q.dtype), by_k, by_v, None if dbias is None or bias is None else dbias.to(bias.dtype)
 
 
 def _explicit(scoring: Scoring) -> bool:

@@ -43,11 +43,13 @@ class Roomy(Blocks):
 
 
 class Room:
-    """Memory for `places` tokens, taken when the first come."""
+    """Memory for `places` tokens, and for their gradient while it is being added up; each is taken when first used."""
 
     def __init__(self, places: int):
         self.places = places
         self._held: Tensor | None = None
+        self._gradient: Tensor | None = None
+        self._pass: int | None = None
 
     def write(self, new: Tensor, start: int) -> Tensor:
         """Put `new` (B, T, …) behind the first `start` tokens: all up to the last of it, (B, start + T, …)."""
@@ -55,33 +57,50 @@ class Room:
             self._held = new.new_empty(new.shape[0], self.places, *new.shape[2:])
         held = self._held.data  # tensors given out before keep their version: what they show does not change
         held[:, start : start + new.shape[1]] = new
-        return held[:, : start + new.shape[1]]
+        joined = held[:, : start + new.shape[1]]
+        joined.room = self  # type: ignore[attr-defined]
+        return joined
+
+    def gradient(self, like: Tensor) -> Tensor:
+        """Of all tokens, (B, places, …), float32 or wider: what has been added to it in this backward pass."""
+        current = torch._C._current_graph_task_id()
+        if self._gradient is None or self._pass != current:
+            wide = torch.promote_types(like.dtype, torch.float32)
+            self._gradient = like.new_zeros(like.shape[0], self.places, *like.shape[2:], dtype=wide)
+            self._pass = current
+        return self._gradient
+
+    def take(self, like: Tensor, start: int) -> Tensor:
+        """The gradient of the tokens `like` (B, T, …) from place `start` on, to which nothing is added any more."""
+        own = self.gradient(like)[:, start : start + like.shape[1]].to(like.dtype, copy=True)
+        if not start:
+            self._gradient = None
+        return own
+
+
+def room_of(joined: Tensor) -> Room | None:
+    """Where gradients of what a `Roomy` holds can be added up by themselves, in place of being returned."""
+    return getattr(joined, "room", None)
 
 
 class _Append(torch.autograd.Function):
-    """`(joined, carrier)`. The carrier has no values. Its gradient, (B, places, …), is that of all tokens so far:
-    each call adds in place what came through its own `joined`, and hands it to the call before.
+    """`(joined, carrier)`. The carrier has no values: by it a call is differentiated after those that follow it, when the
+    gradient of its tokens has been added up in the room, through its own `joined` and those of the others.
     """
 
     @staticmethod
     def forward(ctx: Any, new: Tensor, carrier: Tensor | None, room: Room, start: int) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        ctx.shape, ctx.start = (new.shape[0], room.places, *new.shape[2:]), start
-        ctx.wide = torch.promote_types(new.dtype, torch.float32)
-        ctx.end = start + new.shape[1]
-        return room.write(new, start), new.new_zeros((), dtype=ctx.wide).expand(ctx.shape)
+        ctx.room, ctx.start, ctx.like = room, start, new.new_empty(()).expand(new.shape)
+        return room.write(new, start), new.new_zeros(())
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, by_joined: Tensor | None, total: Tensor | None) -> tuple[Tensor | None, ...]:
-        if by_joined is None and total is None:
-            return None, None, None, None
-        if total is None:
-            assert by_joined is not None
-            total = by_joined.new_zeros(ctx.shape, dtype=ctx.wide)
+    def backward(ctx: Any, by_joined: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
         if by_joined is not None:
-            total[:, : ctx.end] += by_joined
-        return total[:, ctx.start : ctx.end].clone(), total if ctx.needs_input_grad[1] else None, None, None
+            ctx.room.gradient(ctx.like)[:, : by_joined.shape[1]] += by_joined
+        nothing = ctx.like.new_zeros(()) if ctx.needs_input_grad[1] else None
+        return ctx.room.take(ctx.like, ctx.start), nothing, None, None
 
 
 def with_room(state: Any, places: int) -> Any:
