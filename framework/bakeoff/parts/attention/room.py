@@ -84,8 +84,8 @@ def room_of(joined: Tensor) -> Room | None:
 
 
 class _Append(torch.autograd.Function):
-    """`(joined, carrier)`. The carrier has no values: by it a call is differentiated after those that follow it, when the
-    gradient of its tokens has been added up in the room, through its own `joined` and those of the others.
+    """`(joined, carrier)`. The carrier has no values: by it a call is differentiated after those that follow it, when
+    the gradient of its tokens has been added up in the room, through its own `joined` and those of the others.
     """
 
     @staticmethod
