@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 
 import torch
-from bakeoff.interfaces import Capabilities, LayerContext, Sequence
+from bakeoff.interfaces import LayerContext, Sequence
 from torch import Tensor
 
+from bakeoff_moe.claims import BY_TOKEN
 from bakeoff_moe.dispatch import has_values
 from bakeoff_moe.scores import ScoredRouter
 from bakeoff_moe.whole_rows import chosen_of_all
@@ -20,15 +22,8 @@ class BatchBalancedRouter(ScoredRouter):
     batch, later ones too; its weights do not.
     """
 
-    capabilities = Capabilities(
-        documents=True,
-        padding=True,
-        state=True,
-        constant_state=True,
-        bidirectional=True,
-        tensor_parallel=True,
-        context_parallel=True,
-        lost_in_training=frozenset({"causal", "row_local", "documents", "padding", "state", "bidirectional"}),
+    capabilities = replace(
+        BY_TOKEN, lost_in_training=frozenset({"causal", "row_local", "documents", "padding", "state", "bidirectional"})
     )
 
     def __init__(self, context: LayerContext, *, k: int = 1, bias: bool = False, jitter: float = 0.0):

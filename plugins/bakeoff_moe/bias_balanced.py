@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
-from bakeoff.interfaces import Capabilities, LayerContext, Reference, Routing, Sequence, init
+from bakeoff.interfaces import LayerContext, Reference, Routing, Sequence, init
 from torch import Tensor, nn
 
+from bakeoff_moe.claims import BY_TOKEN
 from bakeoff_moe.load_balance import share
 from bakeoff_moe.scores import ScoredRouter, check_k
 
@@ -34,15 +35,7 @@ class BiasBalanced(ScoredRouter):
         "Auxiliary-Loss-Free Load Balancing Strategy for Mixture-of-Experts",
         "https://arxiv.org/abs/2408.15664",
     )
-    capabilities = Capabilities(
-        documents=True,
-        padding=True,
-        state=True,
-        constant_state=True,
-        bidirectional=True,
-        tensor_parallel=True,
-        context_parallel=True,
-    )
+    capabilities = BY_TOKEN
     keep_float32: ClassVar[tuple[str, ...]] = ("selection_bias",)
     selection_bias: Tensor
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
 
 import torch
-from bakeoff.interfaces import Capabilities, LayerContext, Need, Sequence
+from bakeoff.interfaces import LayerContext, Need, Sequence
 from torch import Tensor
 
+from bakeoff_moe.claims import BY_TOKEN
 from bakeoff_moe.scores import ScoredRouter
 from bakeoff_moe.whole_rows import chosen_of_all
 
@@ -61,16 +62,7 @@ class LimitedRouter(ScoredRouter):
     jitter : in training, the router's input is multiplied by numbers uniform in [1 - jitter, 1 + jitter].
     """
 
-    capabilities = Capabilities(
-        documents=True,
-        padding=True,
-        state=True,
-        constant_state=True,
-        bidirectional=True,
-        tensor_parallel=True,
-        context_parallel=True,
-        lost_in_training=frozenset({"state"}),
-    )
+    capabilities = replace(BY_TOKEN, lost_in_training=frozenset({"state"}))
 
     def __init__(self, context: LayerContext, *, capacity_factor: float, jitter: float = 0.0):
         super().__init__(context, jitter=jitter)

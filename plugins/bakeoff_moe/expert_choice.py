@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -9,6 +10,7 @@ from bakeoff.interfaces import Capabilities, LayerContext, Reference, Routing, S
 from torch import Tensor
 
 from bakeoff_moe.capacity import documents_of
+from bakeoff_moe.claims import BY_TOKEN
 from bakeoff_moe.dispatch import has_values
 from bakeoff_moe.scores import ScoredRouter
 from bakeoff_moe.whole_rows import chosen_of_all
@@ -62,16 +64,7 @@ class ExpertChoice(ScoredRouter):
         """Over a sequence: sees the future; over a batch: other rows, in training."""
         if self.over == "sequence":
             return Capabilities(causal=False, documents=True, padding=True, tensor_parallel=True, context_parallel=True)
-        return Capabilities(
-            documents=True,
-            padding=True,
-            state=True,
-            constant_state=True,
-            bidirectional=True,
-            tensor_parallel=True,
-            context_parallel=True,
-            lost_in_training=frozenset({"row_local", "documents", "padding"}),
-        )
+        return replace(BY_TOKEN, lost_in_training=frozenset({"row_local", "documents", "padding"}))
 
     def route(self, x: Tensor, sequence: Sequence) -> Routing:
         """Columns of `experts` are experts where they choose, else choices of a token."""

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 from bakeoff.errors import CapabilityError
-from bakeoff.interfaces import Capabilities, LayerContext, Reference, Router, Routing, Sequence, init
+from bakeoff.interfaces import LayerContext, Reference, Router, Routing, Sequence, init
 from torch import Tensor
 
+from bakeoff_moe.claims import BY_TOKEN
 from bakeoff_moe.scores import check_k
 
 
@@ -26,15 +27,7 @@ class HashRouter(Router):
     reference = Reference(
         "Roller et al.", 2021, "Hash Layers For Large Sparse Models", "https://arxiv.org/abs/2106.04426"
     )
-    capabilities = Capabilities(
-        documents=True,
-        padding=True,
-        state=True,
-        constant_state=True,
-        bidirectional=True,
-        tensor_parallel=True,
-        context_parallel=True,
-    )
+    capabilities = BY_TOKEN
     gives = ()
     table: Tensor
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from bakeoff.interfaces import Capabilities, LayerContext, Reference, Routing, Sequence, init
+from bakeoff.interfaces import LayerContext, Reference, Routing, Sequence, init
 from torch import Tensor
 from torch.nn import functional as F
 
+from bakeoff_moe.claims import BY_TOKEN
 from bakeoff_moe.scores import RouterLinear, ScoredRouter
 from bakeoff_moe.whole_rows import noise_like
 
@@ -37,15 +38,7 @@ class NoisyTopK(ScoredRouter):
         "Outrageously Large Neural Networks: The Sparsely-Gated Mixture-of-Experts Layer",
         "https://arxiv.org/abs/1701.06538",
     )
-    capabilities = Capabilities(
-        documents=True,
-        padding=True,
-        state=True,
-        constant_state=True,
-        bidirectional=True,
-        tensor_parallel=True,
-        context_parallel=True,
-    )
+    capabilities = BY_TOKEN
     gives: ClassVar[tuple[str, ...]] = (*ScoredRouter.gives, "inclusion")
 
     def __init__(self, context: LayerContext, *, k: int = 2):

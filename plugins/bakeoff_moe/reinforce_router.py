@@ -6,10 +6,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import torch
-from bakeoff.interfaces import Capabilities, Feedback, LayerContext, Reference, Routing, Sequence, init
+from bakeoff.interfaces import Feedback, LayerContext, Reference, Routing, Sequence, init
 from bakeoff.parts.collectives import with_gradient_of
 from torch import Tensor
 
+from bakeoff_moe.claims import BY_TOKEN
 from bakeoff_moe.scores import RouterLinear, ScoredRouter
 from bakeoff_moe.whole_rows import noise_like
 
@@ -32,15 +33,7 @@ class ReinforceRouter(ScoredRouter):
     reference = Reference(
         "Clark et al.", 2022, "Unified Scaling Laws for Routed Language Models", "https://arxiv.org/abs/2202.01169"
     )
-    capabilities = Capabilities(
-        documents=True,
-        padding=True,
-        state=True,
-        constant_state=True,
-        bidirectional=True,
-        tensor_parallel=True,
-        context_parallel=True,
-    )
+    capabilities = BY_TOKEN
 
     def __init__(self, context: LayerContext, *, coefficient: float = 0.01, bias: bool = False, jitter: float = 0.0):
         super().__init__(context, bias=bias, jitter=jitter)
@@ -75,7 +68,8 @@ class ReinforceRouter(ScoredRouter):
         experts = (logits.detach() + gumbel).argmax(-1, keepdim=True)
         log_p = logits.log_softmax(-1).gather(-1, experts)
         told = log_p.view(x.shape[:2]), self.baseline(x.detach())[..., 0]
-        feedback = Feedback(*(with_gradient_of(value, 1 / self.told) for value in told), self.coefficient)
+        chosen, baseline = (with_gradient_of(value, 1 / self.told) for value in told)
+        feedback = Feedback(chosen, baseline, self.coefficient)
         return Routing(experts, torch.ones_like(p[:, :1]), logits, p, memory={self.name: feedback})
 
     def pairs(self, tokens: int) -> int:

@@ -10,6 +10,7 @@ from bakeoff.parts.linear import linear_flops
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bakeoff_moe.claims import BY_TOKEN
 from bakeoff_moe.scores import RouterLinear
 
 
@@ -51,15 +52,7 @@ class SoftMixture(Router):
         """With slots, a token sees its whole row."""
         if self.slots is not None:
             return Capabilities(causal=False, padding=True, tensor_parallel=True)
-        return Capabilities(
-            documents=True,
-            padding=True,
-            state=True,
-            constant_state=True,
-            bidirectional=True,
-            tensor_parallel=True,
-            context_parallel=True,
-        )
+        return BY_TOKEN
 
     @property
     def gives(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from bakeoff.interfaces import Capabilities, LayerContext, Reference, Routing, Sequence
+from bakeoff.interfaces import LayerContext, Reference, Routing, Sequence
 from torch import Tensor
 
+from bakeoff_moe.claims import BY_TOKEN
 from bakeoff_moe.scores import ScoredRouter, check_k
 
 
@@ -33,15 +34,7 @@ class TopK(ScoredRouter):
         "Outrageously Large Neural Networks: The Sparsely-Gated Mixture-of-Experts Layer",
         "https://arxiv.org/abs/1701.06538",
     )
-    capabilities = Capabilities(
-        documents=True,
-        padding=True,
-        state=True,
-        constant_state=True,
-        bidirectional=True,
-        tensor_parallel=True,
-        context_parallel=True,
-    )
+    capabilities = BY_TOKEN
 
     def __init__(
         self,
