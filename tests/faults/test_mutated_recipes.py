@@ -73,7 +73,9 @@ def unseen(document, tree, skipped=("extends", "imports")):
         if path[0] in skipped:
             continue
         try:
-            seen = alike(held(tree, path), text)
+            value = held(tree, path)
+            # of a folder, the place that it stands for is held
+            seen = alike(value, text) or (path == ("weights",) and str(value) == str(Path.cwd() / text))
         except KeyError:
             seen = False
         if not seen:
@@ -134,7 +136,7 @@ def test_a_mutated_recipe_is_told_or_means_what_it_says(folder, tmp_path, comman
             fault = "it was executed" if canary.exists() else fault
             if fault:
                 wrong.append(f"{source.name}, {one.fault} at {str(one.path)[:80]}: {fault}\n{got.err[-1500:]}")
-        mutant.unlink()
+        mutant.unlink(missing_ok=True)  # where there are more files than mutants
     assert not wrong, f"{len(wrong)} of {number}:\n" + "\n".join(wrong[:20])
     assert refused > number // 2
 
