@@ -54,8 +54,8 @@ def given(sequence, kind, rolling=False):
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64])
-@pytest.mark.parametrize("kind", ["", "bias", "sinks", "soft_cap", "bias sinks soft_cap"])
-@pytest.mark.parametrize("window", [None, 1, 5, 12])
+@pytest.mark.parametrize("kind", ["", "bias", "sinks", "soft_cap"])
+@pytest.mark.parametrize("window", [None, 5])
 @pytest.mark.parametrize("name", sequences())
 def test_blocks_are_exact(name, window, kind, chunk):
     sequence = sequences()[name]

@@ -16,13 +16,14 @@ _CLAIM = "context_parallel"
 
 @law(10, "context", *SEQUENCE_KINDS, *HOSTED_KINDS, claims=(_CLAIM,))
 def context(candidate: Candidate) -> None:
-    """Two ranks that share out the tokens of rows, in either order, and four, equal one process: outputs, sums and
-    gradients, also of packed documents and padding."""
+    """Ranks that share out the tokens of rows equal one process: outputs, sums and gradients, also of packed documents
+    and padding; two ranks in either order and four with the first arguments of a class, two with others."""
     if not candidate.subject.module.capabilities.context_parallel:
         raise NotClaimed(_CLAIM)
+    first = _first(candidate)
     if candidate.kind != "backbone":
-        on_ranks(candidate, _CASES, ["part_equals_one"], [2], orders=list(ORDERS))
-        if candidate.kind in SEQUENCE_KINDS and _first(candidate):
+        on_ranks(candidate, _CASES, ["part_equals_one"], [2], orders=list(ORDERS) if first else ["zigzag"])
+        if candidate.kind in SEQUENCE_KINDS and first:
             on_ranks(candidate, _CASES, ["part_equals_one"], [4], orders=["zigzag"])
     if candidate.kind == "backbone" or (candidate.subject.reads and runs_in_a_model(candidate)):
         on_ranks(candidate, _CASES, ["model_equals_one"], [2], orders=list(ORDERS))
