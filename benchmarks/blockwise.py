@@ -5,13 +5,14 @@
 
 First one block (B 1, d 64, 4 heads, gated feed-forward): bytes of all storages that are alive at once over forward and
 backward, in activations of T x d floats, and CPU time in rotating order. `--reach`: the longest row that a model trains
-on (d 768, 8 layers, 4 heads, 1 key-value head) within a limit of resident memory, each length in a process of its own:
-two lengths tell bytes a token, the length that fits by them is tried, and shortened until it does.
+on (d 256, 4 layers, 4 heads, 1 key-value head, a window of 512, so that it ends) within a limit of resident memory, by
+halving, each length in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -96,13 +97,19 @@ def train(way: str, length: int, chunk: int) -> None:
     """An optimizer step on one row, in this process; prints the most bytes that were resident."""
     import bakeoff
 
-    mixer: dict[str, Any] = {"use": "attention", "n_heads": 4, "n_kv_heads": 1, "position": {"use": "rope"}}
+    mixer: dict[str, Any] = {
+        "use": "attention",
+        "n_heads": 4,
+        "n_kv_heads": 1,
+        "window": 512,
+        "position": {"use": "rope"},
+    }
     layer: dict[str, Any] = {"use": "pre_norm", "mixer": mixer, "feed_forward": {"use": "gated_mlp"}}
     if way == "by chunks":
         layer |= {"use": "blockwise_transformer", "chunk": chunk}
         mixer["op"] = {"use": "blockwise", "chunk": chunk}
     data = {"corpus": {"use": "python_source"}, "tokenizer": {"use": "byte"}, "length": length, "batch_tokens": length}
-    model = {"d_model": 768, "depth": 8, "pattern": ["layer"], "blocks": {"layer": layer}}
+    model = {"d_model": 256, "depth": 4, "pattern": ["layer"], "blocks": {"layer": layer}}
     recipe = bakeoff.recipe({"model": model, "data": data, "trainer": {"max_steps": 1}})
     made: Any = recipe.build("model", vocab_size=256, max_length=length).initialise(0)
     recompute_blocks(made.backbone, "full" if way == "run anew whole" else "none")
@@ -114,24 +121,25 @@ def train(way: str, length: int, chunk: int) -> None:
 
 
 def resident(way: str, length: int, chunk: int) -> int:
-    """Bytes of `train` in a process of its own."""
+    """Bytes of `train` in a process of its own, whose freed memory goes back: glibc keeps holes between what stays."""
     command = [sys.executable, __file__, "--train", way, "--length", str(length), "--chunk", str(chunk)]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+    fixed = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "262144", "MALLOC_TRIM_THRESHOLD_": "262144"}
+    return int(subprocess.run(command, env=fixed, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
 def reach(way: str, chunk: int, limit: float) -> str:
-    """One row of the table: bytes a token, and the longest row in steps of 1024."""
-    short, long = (resident(way, length, chunk) for length in (2048, 4096))
-    each = (long - short) / 2048
-    length = int((limit - short) / each + 2048) // 1024 * 1024
-    start = time.perf_counter()
-    found = resident(way, length, chunk)
-    while found > limit:
-        length -= 1024 * max(1, int((found - limit) / each / 1024))
+    """One row of the table: the longest row, to 4096 tokens, and what it takes."""
+    fits, over, length = 0, 0, 32768
+    peak = seconds = 0.0
+    while not over or over - fits > 4096:
         start = time.perf_counter()
         found = resident(way, length, chunk)
-    seconds = time.perf_counter() - start
-    return f"| {way} | {each / 1024:.1f} | {length} | {found / GIB:.2f} | {seconds:.0f} |"
+        if found > limit:
+            over = length
+        else:
+            fits, peak, seconds = length, found, time.perf_counter() - start
+        length = (fits + over) // 2 // 1024 * 1024 if over else length * 3 // 2
+    return f"| {way} | {fits} | {peak / GIB:.2f} | {peak / fits / 1024:.1f} | {seconds:.0f} |"
 
 
 def main() -> None:
@@ -148,7 +156,7 @@ def main() -> None:
     if given.train:
         train(given.train, given.length[0], chunks[0])
     elif given.reach:
-        print(f"| in {given.limit:g} GiB | KiB a token | longest row | GiB | s a step |\n|---|---:|---:|---:|---:|")
+        print(f"| in {given.limit:g} GiB | longest row | GiB | KiB a token | s |\n|---|---:|---:|---:|---:|")
         for way in WAYS:
             print(reach(way, chunks[0], given.limit * GIB), flush=True)
     else:
