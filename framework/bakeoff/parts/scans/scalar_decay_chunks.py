@@ -110,10 +110,9 @@ class Chunked(torch.autograd.Function):
         inside = _weights(decay.inner, scores, v.shape[3]) @ u.transpose(2, 3).contiguous()
         y = inside.transpose(2, 3).contiguous() if skip is None else (v * skip[:, None]).add_(inside.transpose(2, 3))
         after = entering = old = None
-        if v.shape[1] > 1 or state is not None or spans is not None:
-            last = v.shape[1] - (
-                state is None and spans is None
-            )  # chunks whose state somebody reads, and who reads one
+        continued = state is not None or spans is not None  # a state enters
+        if v.shape[1] > 1 or continued:
+            last = v.shape[1] - (not continued)  # chunks whose state somebody reads, and who reads one
             given = k[:, :last], q[:, -last:]
             phi_k, phi_q = given if feature_map is None else (feature_map.features(t) for t in given)
             own = _written(u, decay.left, phi_k, last)
@@ -124,7 +123,7 @@ class Chunked(torch.autograd.Function):
             old = _read(entering, decay.reach, phi_q)
             y[:, -old.shape[1] :] += old
         ctx.save_for_backward(v, write, k, q, skip, products, entering, old, *decay)
-        ctx.continued, ctx.feature_map, ctx.spans = state is not None or spans is not None, feature_map, spans
+        ctx.continued, ctx.feature_map, ctx.spans = continued, feature_map, spans
         return y, after
 
     @staticmethod
