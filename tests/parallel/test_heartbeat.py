@@ -127,6 +127,17 @@ def test_a_dead_process_is_named_at_once():
     )
 
 
+def test_a_process_that_ended_its_part_since_the_last_beats_is_not_missed():
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    job = Job(2)
+    job.beat(1, 0, 1)
+    job.hearts[1].stop()
+    job.hearts[0].peers[1].pid = child.pid
+    assert "has died" in job.hearts[0].blame()  # as far as the last beats tell
+    assert job.hearts[0]._found() is None
+
+
 def wait_for(condition):
     end = time.monotonic() + 20
     while not condition():

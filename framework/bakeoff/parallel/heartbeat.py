@@ -197,7 +197,7 @@ class Heartbeat:
     def _guard(self) -> None:
         """End this process, whatever its main thread waits for, once a rank, the store or the parent is gone."""
         while not self.stopped.wait(min(1.0, self.every)):
-            found = self.blame()
+            found = self._found()
             quiet = time.monotonic() - self.answered
             if self.lost is not None or quiet > self.silence:
                 self._end(self._keeper(quiet), reachable=False)
@@ -205,6 +205,15 @@ class Heartbeat:
                 self._end(found, reachable=True)
             elif self.parent is not None and os.getppid() != self.parent:
                 self._end(f"{self.member.name}: the process that launched it is gone", reachable=True)
+
+    def _found(self) -> str | None:
+        """`blame` by the newest beats: a rank that has ended since the last ones said so before its process went."""
+        found = self.blame()
+        if found is None:
+            return None
+        with contextlib.suppress(RuntimeError):  # where the store is lost, the thread that beats finds it out
+            self._listen()
+        return self.blame()
 
     def _keeper(self, quiet: float) -> str:
         """What is said where the store is lost: the rank that kept it, or the launcher that did, is gone."""
