@@ -35,6 +35,8 @@ KINDS: dict[str, str] = {
     "objective": "bakeoff.interfaces.objective:Objective",
     "schedule": "bakeoff.interfaces.schedule:Schedule",
     "sampler": "bakeoff.interfaces.sampler:Sampler",
+    "embedder": "bakeoff.interfaces.embedder:Embedder",
+    "retriever": "bakeoff.interfaces.retriever:Retriever",
     "converter": "bakeoff.interfaces.converter:Converter",
     "strategy": "bakeoff.interfaces.strategy:Strategy",
     "task": "bakeoff.interfaces.task:Task",

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from bakeoff.interfaces.converter import Converter
     from bakeoff.interfaces.corpus import Corpus
     from bakeoff.interfaces.cut import Cut, Share
+    from bakeoff.interfaces.embedder import Embedder
     from bakeoff.interfaces.executor import Executor, Outcome
     from bakeoff.interfaces.feed_forward import FeedForward
     from bakeoff.interfaces.head import Head
     from bakeoff.interfaces.mixer import SequenceMixer
+    from bakeoff.interfaces.neighbours import Neighbours
     from bakeoff.interfaces.norm import Norm
     from bakeoff.interfaces.objective import Feedback, Objective, Statistics, Terms, TokenLosses
     from bakeoff.interfaces.page import Page
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from bakeoff.interfaces.past import Entries, Past
     from bakeoff.interfaces.position import PositionalEncoding
     from bakeoff.interfaces.result import Result
+    from bakeoff.interfaces.retriever import Found, Index, Retriever, Texts
     from bakeoff.interfaces.router import Router, Routing, Slots
     from bakeoff.interfaces.sampler import Sampler
     from bakeoff.interfaces.schedule import Schedule
@@ -49,14 +52,18 @@ _MODULES = {
     "Converter": "converter",
     "Corpus": "corpus",
     "Cut": "cut",
+    "Embedder": "embedder",
     "Entries": "past",
     "Executor": "executor",
     "FeedForward": "feed_forward",
     "Feedback": "objective",
     "Figure": "task",
+    "Found": "retriever",
     "Head": "head",
+    "Index": "retriever",
     "LayerContext": "context",
     "Need": "sequence",
+    "Neighbours": "neighbours",
     "Norm": "norm",
     "Objective": "objective",
     "Outcome": "executor",
@@ -67,30 +74,33 @@ _MODULES = {
     "Progress": "task",
     "Reference": "component",
     "Result": "result",
+    "Retriever": "retriever",
     "Router": "router",
     "Routing": "router",
     "Sampler": "sampler",
     "Schedule": "schedule",
-    "Slots": "router",
     "Sequence": "sequence",
-    "Share": "cut",
     "SequenceMixer": "mixer",
+    "Share": "cut",
     "Shared": "context",
+    "Slots": "router",
     "StatefulPart": "part",
     "Statistics": "objective",
     "Strategy": "strategy",
     "Task": "task",
     "Terms": "objective",
+    "Texts": "retriever",
     "TokenLosses": "objective",
     "Tokenizer": "tokenizer",
 }
 
 __all__ = [
     "Answer", "AttentionOp", "Backbone", "Balance", "Block", "Blocks", "Capabilities", "Command", "Component",
-    "Converter", "Corpus", "Cut", "Entries", "Executor", "FeedForward", "Feedback", "Figure", "Head", "LayerContext",
-    "Need", "Norm", "Objective", "Outcome", "Page", "Part", "Past", "PositionalEncoding", "Progress", "Reference",
-    "Result", "Router", "Routing", "Sampler", "Schedule", "Sequence", "SequenceMixer", "Share", "Shared", "Slots",
-    "StatefulPart", "Statistics", "Strategy", "Task", "Terms", "TokenLosses", "Tokenizer",
+    "Converter", "Corpus", "Cut", "Embedder", "Entries", "Executor", "FeedForward", "Feedback", "Figure", "Found",
+    "Head", "Index", "LayerContext", "Need", "Neighbours", "Norm", "Objective", "Outcome", "Page", "Part", "Past",
+    "PositionalEncoding", "Progress", "Reference", "Result", "Retriever", "Router", "Routing", "Sampler", "Schedule",
+    "Sequence", "SequenceMixer", "Share", "Shared", "Slots", "StatefulPart", "Statistics", "Strategy", "Task",
+    "Terms", "Texts", "TokenLosses", "Tokenizer",
 ]  # fmt: skip
 
 

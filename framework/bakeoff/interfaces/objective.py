@@ -77,6 +77,8 @@ class Objective(nn.Module, Component):
     kind = "objective"
     carries_state: ClassVar[bool] = False
     """Takes a state and returns the one after it, as `trainer.stateful` demands."""
+    shows_neighbours: ClassVar[bool] = False
+    """Puts a batch's neighbours (`Neighbours.of`) into the memory of its sequence, as `data.retrieval` demands."""
 
     @abstractmethod
     def tokens_wanted(self, length: int) -> int:

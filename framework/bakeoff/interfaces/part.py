@@ -29,6 +29,8 @@ class Part(nn.Module, Component):
     """Direct parameters and buffers that stay float32 under lower precision and sharding."""
     reads: ClassVar[Items[str]] = ()
     """Names of what this part reads of the memory that earlier layers show, (B, T, D) each."""
+    neighbours_of: int | None = None
+    """Tokens of a chunk, where this part reads the neighbours of chunks (`interfaces.neighbours`) from the memory."""
 
     def __init__(self, context: LayerContext):
         super().__init__()

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bakeoff.interfaces.neighbours import Neighbours
 from bakeoff.interfaces.objective import Model, Objective, Statistics, Terms, TokenLosses
 from bakeoff.interfaces.sequence import Sequence
 
@@ -28,6 +29,7 @@ class Causal(Objective):
     """
 
     carries_state = True
+    shows_neighbours = True
 
     def __init__(self, *, z_loss: float = 0.0, label_smoothing: float = 0.0):
         super().__init__()
@@ -97,6 +99,7 @@ class Causal(Objective):
             inputs,
             documents=None if documents is None else documents[:, :-1],
             real=None if real is None else real[:, :-1],
+            memory=Neighbours.of(batch),
             past=None if state is None else state.past,
         )
         return _Shifted(sequence, targets, counts.to(torch.float32))

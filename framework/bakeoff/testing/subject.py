@@ -18,7 +18,8 @@ from torch.overrides import TorchFunctionMode
 from bakeoff.errors import MissingExtra
 from bakeoff.interfaces.component import Capabilities
 from bakeoff.interfaces.context import LayerContext
-from bakeoff.interfaces.part import StatefulPart
+from bakeoff.interfaces.neighbours import NEIGHBOURS
+from bakeoff.interfaces.part import Part, StatefulPart
 from bakeoff.interfaces.past import Past
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
@@ -27,6 +28,7 @@ from bakeoff.model.casting import cast
 from bakeoff.parts.needs import gather
 from bakeoff.testing.batch import Batch, Held, Place, Run, first_place, moved, pulled, scale
 from bakeoff.testing.law import Raised
+from bakeoff.testing.retrieved import retrieved
 from bakeoff.testing.values import attributes, fixed_noise, noise
 
 C = TypeVar("C")
@@ -76,6 +78,7 @@ class Subject:
     root, module : the part, in float64 where its mathematics allows, inside what stands beside it.
     claims : its capabilities.
     device : where it stands; inputs come from the CPU and outputs go back, states stay.
+    chunk : tokens of a chunk whose neighbours its parts read; None: they read none.
     untouched : what stood in the attributes of its modules before the first call.
     brief : some laws try one input only in training mode, where a part rarely does another thing.
     tolerance : what two ways to the same number may differ by, relative to the largest.
@@ -89,6 +92,8 @@ class Subject:
         self.device = next((p.device for p in root.parameters()), torch.device("cpu"))
         self.needs = gather(root)
         self.reads = [name for part in root.modules() for name in getattr(part, "reads", ())]
+        chunks = [part.neighbours_of for part in root.modules() if isinstance(part, Part)]
+        self.chunk = next((chunk for chunk in chunks if chunk is not None), None)
         self.untouched = attributes(root)
         self.brief = False
         self.dtype, self.tolerance = torch.float32, 1e-4
@@ -203,7 +208,10 @@ class Subject:
             name: value.to(self.device) if isinstance(value, Tensor) else value for name, value in told.items()
         }
         memory = dict.fromkeys(("embedding", *self.reads), batch.x.to(self.device))
-        return Sequence(batch.tokens.to(self.device), past=past, memory=memory, **there)
+        made = Sequence(batch.tokens.to(self.device), past=past, memory=memory, **there)
+        if self.chunk is not None:
+            made.memory[NEIGHBOURS] = retrieved(made, self.chunk, self.place.vocab_size)
+        return made
 
     def run_split(self, batch: Batch, lengths: list[int], held: Held | None = None) -> Run:
         """The same tokens in consecutive calls of the given lengths, through the state; aux is added up."""
