@@ -1,0 +1,1 @@
+"""Embedders, and searches among the chunks of a database."""
