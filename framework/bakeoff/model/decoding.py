@@ -11,6 +11,7 @@ from bakeoff.interfaces.sequence import Sequence
 from bakeoff.interfaces.state import select
 from bakeoff.interfaces.tokenizer import Tokenizer
 from bakeoff.model.language_model import LanguageModel
+from bakeoff.model.looking import Looking, Lookup, reads_neighbours
 
 #: Tokens, of all rows together, that one call of the prefill takes at most.
 PREFILL_TOKENS = 8192
@@ -19,10 +20,19 @@ PREFILL_TOKENS = 8192
 class Rows:
     """Prompts of any lengths, padded on the left; after `prefill`, `choose` and `advance` take turns.
 
-    Each row draws by numbers of its own, a function of (seed, row, step). Used under `inference_mode`.
+    Each row draws by numbers of its own, a function of (seed, row, step). `lookup` is searched for what is like a chunk
+    as soon as a row has completed it. Used under `inference_mode`.
     """
 
-    def __init__(self, model: LanguageModel, tokenizer: Tokenizer, prompts: list[list[int]], new: int, seed: int):
+    def __init__(
+        self,
+        model: LanguageModel,
+        tokenizer: Tokenizer,
+        prompts: list[list[int]],
+        new: int,
+        seed: int,
+        lookup: Lookup | None = None,
+    ):
         self.model, self.padding = model, tokenizer.padding
         device, V = model.backbone.embedding.device, model.context.vocab_size
         longest = max(map(len, prompts))
@@ -38,6 +48,8 @@ class Rows:
         allowed[tokenizer.end] = True
         self.never = torch.zeros(V, device=device).masked_fill(~allowed, -torch.inf)
         self.state = model.empty_state(len(rows), longest + new)
+        looks = lookup is not None and reads_neighbours(model)
+        self.looking = Looking(lookup, model, prompts) if lookup is not None and looks else None
         self.logits: Tensor
 
     def prefill(self) -> None:
@@ -47,7 +59,8 @@ class Rows:
         for start in range(0, T, chunk):
             part = slice(start, min(start + chunk, T))
             real = self.real[:, part] if start < self.padded else None
-            hidden = self._forward(self.prompts[:, part], real)
+            counts = self.real[:, part].sum(1).tolist() if self.looking else []
+            hidden = self._forward(self.prompts[:, part], real, counts)
         self.logits = self._head(hidden)
 
     def choose(self, sampler: Sampler, step: int) -> Tensor:
@@ -62,19 +75,25 @@ class Rows:
         """Take in one id a row; rows that have ended take padding, until they are dropped."""
         if any(ended):
             chosen = chosen.masked_fill(torch.tensor(ended, device=chosen.device), self.padding)
+        if self.looking is not None:
+            self.looking.push(chosen.tolist(), ended)
         tokens = chosen[:, None]
         self.seen.scatter_(1, tokens, True)
-        self.logits = self._head(self._forward(tokens, None))
+        self.logits = self._head(self._forward(tokens, None, [1] * len(ended)))
 
     def keep(self, places: list[int], chosen: Tensor) -> Tensor:
         """Drop all rows but those at `places`; returns what is left of `chosen`."""
         kept = torch.tensor(places, device=chosen.device)
         self.state = select(self.state, kept)
         self.seen, self.uniform = self.seen[kept], self.uniform[kept]
+        if self.looking is not None:
+            self.looking.keep(places)
         return chosen[kept]
 
-    def _forward(self, tokens: Tensor, real: Tensor | None) -> Tensor:
-        result = self.model.backbone(Sequence(tokens, real=real, past=self.state.past), self.state)
+    def _forward(self, tokens: Tensor, real: Tensor | None, counts: list[int]) -> Tensor:
+        memory = None if self.looking is None else self.looking.memory(counts, tokens.device)
+        sequence = Sequence(tokens, real=real, memory=memory, past=self.state.past)
+        result = self.model.backbone(sequence, self.state)
         self.state = result.state
         return result.y
 

@@ -15,6 +15,7 @@ from bakeoff.interfaces.sampler import Sampler
 from bakeoff.interfaces.tokenizer import Tokenizer
 from bakeoff.model.decoding import Rows
 from bakeoff.model.language_model import LanguageModel
+from bakeoff.model.looking import Lookup
 from bakeoff.model.modes import evaluating
 from bakeoff.model.reply import Reply
 from bakeoff.parts.samplers import Greedy
@@ -60,6 +61,7 @@ def complete(
     seed: int = 0,
     stream: Stream | None = None,
     log_probabilities: bool = False,
+    lookup: Lookup | None = None,
 ) -> list[Completion]:
     """Continue each prompt, all in one batch.
 
@@ -72,6 +74,8 @@ def complete(
     end : ids that end a row when drawn (in the prompt they do not); by default the tokenizer's.
     seed : what row i draws depends on (seed, i) and its own prompt, not on the other rows.
     stream : called as text comes, with whole characters only, and with no part of a stop string.
+    lookup : the database that parts which read neighbours are shown what was found in, chunk by chunk as a row grows;
+        None: they find nothing.
 
     Raises `UserError` for what does not fit the model, `CapabilityError` for a part that cannot decode.
     """
@@ -85,7 +89,7 @@ def complete(
     ends = frozenset([tokenizer.end] if end is None else end)
     answers = [_Answer(i, Reply(tokenizer, stops), ends, stream) for i in range(len(rows))]
     with evaluating(model), torch.inference_mode():
-        batch = Rows(model, tokenizer, rows, new, seed)
+        batch = Rows(model, tokenizer, rows, new, seed, lookup)
         logs = _run(batch, answers, new, sampler or Greedy(), log_probabilities)
     return [answer.completion(log) for answer, log in zip(answers, logs, strict=True)]
 

@@ -26,6 +26,7 @@ def check_demands(recipe: Recipe) -> Any:
     """
     _trainer(recipe)
     model = outlined(recipe, vocabulary(recipe))
+    _retrieval(recipe, model)
     unmet: list[str] = []
     if recipe.tree["data"].get("isolate_documents", True):
         unmet += _unmet(recipe, model, "documents", "data.isolate_documents")
@@ -34,6 +35,43 @@ def check_demands(recipe: Recipe) -> Any:
     if unmet:
         raise CapabilityError(_told(unmet))
     return model
+
+
+def _retrieval(recipe: Recipe, model: Any) -> None:
+    """Raise `CapabilityError` where what `data.retrieval` finds and what the model's parts read are not the same."""
+    section = recipe.tree["data"].get("retrieval")
+    readers = [part for part in model.modules() if getattr(part, "neighbours_of", None) is not None]
+    at = f"data.retrieval{recipe.place('data.retrieval')}"
+    if section is None:
+        if readers:
+            path = recipe.path_of(type(readers[0])) or "model"
+            raise CapabilityError(
+                f"{path}{recipe.place(path)}: {_named(readers[0])} reads the neighbours of chunks, but data.retrieval "
+                "is not set: it would never find anything; write data.retrieval: {retriever: {use: flat, embedder: "
+                "{use: static}}}, or use another part"
+            )
+        return
+    if not readers:
+        raise CapabilityError(
+            f"{at}: no part of the model reads what is retrieved; use one that does, such as block `retro` or backbone "
+            "`prepend`, or leave data.retrieval out"
+        )
+    if not recipe.build("objective").shows_neighbours:
+        named = recipe.tree["objective"]["use"]
+        raise CapabilityError(f"{at}: objective {named} shows the model no neighbours; use objective causal")
+    chunk = recipe.full["data"]["retrieval"]["chunk"]
+    for part in readers:
+        if part.neighbours_of != chunk:
+            path = recipe.path_of(type(part)) or "model"
+            raise CapabilityError(
+                f"{path}{recipe.place(path)}: {_named(part)} reads neighbours of chunks of {part.neighbours_of} "
+                f"tokens, and data.retrieval.chunk is {chunk}; they must be equal: write chunk: "
+                "${data.retrieval.chunk}"
+            )
+
+
+def _named(part: Any) -> str:
+    return name_of(type(part)) or type(part).__name__
 
 
 def foresight(recipe: Recipe, model: Any) -> str | None:
