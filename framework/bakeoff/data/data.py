@@ -13,6 +13,7 @@ from bakeoff.data.lanes import LaneBatches, LaneRows, ValidationLanes
 from bakeoff.data.loading import MicroBatches, Rows, ValidationBatches, as_it_is, spread
 from bakeoff.data.packing import Batch, Windows
 from bakeoff.data.preparing import Preparation, cache_folder
+from bakeoff.data.retrieval import Retrieval
 from bakeoff.data.store import TokenStore
 from bakeoff.errors import UserError
 from bakeoff.interfaces.corpus import SPLITS, Corpus
@@ -34,6 +35,7 @@ class Data:
     cache : folder for tokenizers and token stores; None: the environment's BAKEOFF_CACHE, or ~/.cache/bakeoff.
     tokenizer_bytes : the tokenizer learns from whole documents of the train split, in order, until it has seen so many
         bytes.
+    retrieval : what is looked up for the chunks of each row; None: nothing.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Data:
         workers: int = 0,
         cache: str | None = None,
         tokenizer_bytes: int = 64 * 2**20,
+        retrieval: Retrieval | None = None,
     ):
         if length < 1:
             raise UserError(f"data.length is {length}; it must be at least 1")
@@ -58,10 +61,12 @@ class Data:
             )
         if workers < 0:
             raise UserError(f"data.workers is {workers}; it must be at least 0")
+        if retrieval is not None:
+            retrieval.check_length(length)
         self.corpus, self.tokenizer = corpus, tokenizer
         self.length, self.batch_tokens, self.micro_batch = length, batch_tokens, micro_batch
         self.isolate_documents, self.workers, self.cache = isolate_documents, workers, cache
-        self.tokenizer_bytes = tokenizer_bytes
+        self.tokenizer_bytes, self.retrieval = tokenizer_bytes, retrieval
         self._stores: dict[str, TokenStore] = {}
         self._fingerprint = ""
 
