@@ -132,14 +132,7 @@ class Attention(SequenceMixer):
     def forward(self, x: Tensor, sequence: Sequence, state: Any = None) -> Result:
         """(B, T, D) -> (B, T, D)."""
         q, k, v = self._project(x)  # (B, T, H, N), (B, T, K, N) twice
-        position = self.position
-        if position is not None:
-            q, k = position.rotate(q, k, sequence)
-        values, state, rolling = self.cache.extend(state, {"k": k, "v": v}, sequence)  # (B, S, K, N) each
-        bias = None if position is None else position.bias(sequence, rolling)
-        out, _ = self.op(
-            q, values["k"], values["v"], sequence, rolling=rolling, scale=self.scale, bias=bias, sinks=self.sinks
-        )
+        out, state = self._attend(q, k, v, sequence, state)
         out = out.flatten(2)  # (B, T, H N)
         if self.gate is not None:
             out = out * torch.sigmoid(self.gate(x))
@@ -178,10 +171,7 @@ class Attention(SequenceMixer):
 
     def flops(self, queries: int, keys: int) -> int:
         """The projections, and 4 N H a visible pair: queries by keys, and weights by values."""
-        past = keys - queries
-        reach = keys if self.window is None else min(self.window, keys)
-        growing = max(0, min(queries, reach - past))  # queries that see all that came before them
-        pairs = growing * past + growing * (growing + 1) // 2 + (queries - growing) * reach
+        pairs = seen_pairs(queries, keys, self.window)
         layers = (self.query, self.key, self.value, self.gate, self.output)
         products = sum(linear_flops(layer, queries) for layer in layers)
         return products + 4 * self.head_width * self.n_heads * pairs
@@ -194,6 +184,26 @@ class Attention(SequenceMixer):
         if self.qk_norm == "head":
             q, k = self.query_norm(q), self.key_norm(k)
         return q, k, v
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, sequence: Sequence, state: Any) -> tuple[Tensor, Any]:
+        """What the heads give, (B, T, H, N), and the state after the call."""
+        position = self.position
+        if position is not None:
+            q, k = position.rotate(q, k, sequence)
+        values, state, rolling = self.cache.extend(state, {"k": k, "v": v}, sequence)  # (B, S, K, N) each
+        bias = None if position is None else position.bias(sequence, rolling)
+        out, _ = self.op(
+            q, values["k"], values["v"], sequence, rolling=rolling, scale=self.scale, bias=bias, sinks=self.sinks
+        )
+        return out, state
+
+
+def seen_pairs(queries: int, keys: int, window: int | None) -> int:
+    """How many keys the last `queries` of `keys` tokens see together, each at most `window`, itself included."""
+    past = keys - queries
+    reach = keys if window is None else min(window, keys)
+    growing = max(0, min(queries, reach - past))  # queries that see all that came before them
+    return growing * past + growing * (growing + 1) // 2 + (queries - growing) * reach
 
 
 def by_heads(position: PositionalEncoding | None) -> bool:
