@@ -116,7 +116,11 @@ def training_rows(planned: RecipePlan) -> Iterator[Row]:
     if model.parameters.idle:
         active = f"{model.parameters.active_without_embeddings:,} without embeddings; what one token uses"
         yield "active parameters", f"{model.parameters.active:,}", active
-    yield "training, a token", f"{count(model.training_flops)} FLOP", "three times the forward"
+    share = planned.trained / model.parameters.total
+    if share < 1:
+        yield "trained parameters", f"{planned.trained:,}", f"{share:.1%}; the others have no gradient, and no state"
+    most = "" if share == 1 else "; at most, as the others need no gradient"
+    yield "training, a token", f"{count(model.training_flops)} FLOP", f"three times the forward{most}"
     if planned.recompute != "none":
         told = f"recompute: {planned.recompute}; at most, and not counted in utilisation"
         yield "  and anew in backward", f"{count(planned.recomputed)} FLOP", told

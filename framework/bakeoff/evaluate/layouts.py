@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -13,6 +14,7 @@ from bakeoff.evaluate.precision import PRECISIONS, precision_of
 from bakeoff.interfaces.spans import too_short
 from bakeoff.model.cost import plan
 from bakeoff.model.devices import Accelerator
+from bakeoff.model.language_model import LanguageModel
 from bakeoff.model.recompute import MODES
 from bakeoff.parallel.planner.counting import Kept, count_blocks, count_optimizer
 from bakeoff.parallel.planner.estimate import Job
@@ -68,7 +70,7 @@ def plan_layouts(recipe: Recipe, device: Accelerator, devices: int, nodes: int |
     data: Data = recipe.build("data")
     vocabulary = vocabulary_size(recipe, data)
     model = outlined(recipe, vocabulary, max_length=data.length)
-    groups = tuple(layer.numbers for layer in plan(model, data.length).layers)
+    groups = _alike(model, [layer.numbers for layer in plan(model, data.length).layers])
     job, notes = _job(recipe, data, vocabulary, model, groups)
     candidates = [
         layout
@@ -128,6 +130,24 @@ def _job(
         modes=MODES if recipe.recompute == "none" else (recipe.recompute,),
     )
     return job, notes
+
+
+def _alike(model: LanguageModel, groups: Iterable[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    """Layers of a group that are alike in backward too: the same of each is trained, and before both something is or
+    nothing."""
+    backbone = model.backbone
+    later = {id(p) for part in [*backbone.stream, *backbone.shared_parts] for p in part.parameters()}
+    begun = any(p.requires_grad for p in backbone.parameters() if id(p) not in later)
+    backward: list[Any] = []
+    for block in backbone.layers:
+        trained = tuple(name for name, parameter in block.named_parameters() if parameter.requires_grad)
+        backward.append((begun, trained))
+        begun = begun or bool(trained)
+    found: dict[Any, list[int]] = {}
+    for group, numbers in enumerate(groups):
+        for number in numbers:
+            found.setdefault((group, backward[number]), []).append(number)
+    return tuple(map(tuple, found.values()))
 
 
 def _documents(count: Any, wanted: bool, stateful: bool) -> tuple[bool, list[str]]:

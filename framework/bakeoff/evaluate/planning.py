@@ -14,6 +14,7 @@ from bakeoff.interfaces.part import Part
 from bakeoff.model.cost import Plan, plan
 from bakeoff.model.memory import Memory, planned_memory
 from bakeoff.model.recompute import recomputed_flops
+from bakeoff.model.trained import trained_count
 from bakeoff.recipe import Recipe
 from bakeoff.recipe.demands import outlined
 from bakeoff.train.master_weights import with_masters
@@ -25,7 +26,7 @@ class RecipePlan:
 
     Attributes
     ----------
-    model : per token and per row. vocabulary : ids.
+    model : per token and per row. vocabulary : ids. trained : parameters that are trained.
     rows, accumulation, ranks : of a micro-batch, micro-batches a step, and devices.
     memory : of a training step on one device, or None where a part looks at values. steps : the budget, or None.
     recompute : what is computed anew in backward, and `recomputed`, the operations that this adds a token, or None.
@@ -34,6 +35,7 @@ class RecipePlan:
 
     model: Plan
     vocabulary: int
+    trained: int
     rows: int
     accumulation: int
     ranks: int
@@ -69,6 +71,7 @@ def plan_recipe(recipe: Recipe, length: int | None = None) -> RecipePlan:
     return RecipePlan(
         model=costs,
         vocabulary=vocabulary,
+        trained=trained_count(model),
         rows=data.micro(ranks),
         accumulation=data.accumulation(ranks),
         ranks=ranks,

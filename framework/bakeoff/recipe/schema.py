@@ -33,6 +33,7 @@ DEFAULTS: dict[str, Any] = {
     "checkpoint": {"every_steps": None, "keep": 2},
     "weights": None,
     "converter": None,
+    "trained": None,
 }
 SEEDS = ("initialisation", "data", "dropout", "sampling")
 #: Arguments of the model that no recipe gives: the backbone is the section itself.
@@ -186,6 +187,14 @@ def _weights(checker: Checker, value: Any, path: str) -> Any:
     return str(expanded(folder).absolute()) if isinstance(folder, str) else folder
 
 
+def _trained(checker: Checker, value: Any, path: str) -> Any:
+    """Patterns of parameters' names; what they match is known when the model is built."""
+    patterns = checker.value(value, list[str] | None, path)
+    if patterns == []:
+        checker.slip(path, "names no parameter, so nothing would be trained; name some, or write null for all")
+    return patterns
+
+
 def _imports(checker: Checker, value: Any, path: str) -> Any:
     return checker.value(value, list[str | dict[str, str]], path)
 
@@ -213,4 +222,5 @@ SECTIONS: dict[str, Callable[[Checker, Any, str], Any]] = {
     "checkpoint": _counts(every_steps=None, keep=2),
     "weights": _weights,
     "converter": _optional("converter"),
+    "trained": _trained,
 }

@@ -181,6 +181,8 @@ class Recipe:
         """12 hexadecimal digits of all that decides the run, not its name: every value, the content of scripts, and
         that of the weights that it begins from."""
         tree = {key: value for key, value in self.full.items() if key not in ("name", "weights")}
+        if tree["trained"] is None:
+            del tree["trained"]
         if self.full["weights"] is not None:
             tree["weights"] = load("bakeoff.train.weights:source_of")(self).digest
         tree["imports"] = sorted(scripts.script_hash(Path(path)) for path in self.scripts)
@@ -231,7 +233,14 @@ class Recipe:
                 f"model.vocab_size{self.place('model.vocab_size')}: is {given['vocab_size']}, and the tokenizer has "
                 f"{links['vocab_size']} ids; it must be at least as many, or null"
             )
-        return load("bakeoff.model:LanguageModel")(**{**following, **given}, backbone=inner)
+        model = load("bakeoff.model:LanguageModel")(**{**following, **given}, backbone=inner)
+        patterns = self.tree["trained"]
+        if patterns is not None:
+            try:
+                load("bakeoff.model.trained:train_only")(model, patterns)
+            except ValueError as error:
+                raise RecipeError(f"trained{self.place('trained')}: {error}") from None
+        return model
 
 
 def recipe(source: str | Path | Mapping[str, Any], overrides: Iterable[str] | Mapping[str, Any] = ()) -> Recipe:

@@ -16,6 +16,7 @@ from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.backbone import Backbone
 from bakeoff.interfaces.objective import Objective
 from bakeoff.model import LanguageModel
+from bakeoff.model.trained import trained_count
 from bakeoff.recipe import Recipe
 from bakeoff.train.module import Clock, TrainingModule
 from bakeoff.train.stopping import StopSignals
@@ -33,6 +34,8 @@ class Assembly:
     objective: Objective
     parameters: int
     """Of the whole model."""
+    trained: int
+    """Those of them that are trained."""
 
     def flops(self) -> int | None:
         """Operations of an optimizer step, forward and backward, over all ranks; None where a part declares no cost."""
@@ -74,7 +77,7 @@ def assemble(recipe: Recipe, *, progress: bool, filled: bool = True) -> Assembly
     if filled:
         model.initialise(recipe.seed_of("initialisation"))
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    return Assembly(recipe, data, model, recipe.build("objective"), parameters)
+    return Assembly(recipe, data, model, recipe.build("objective"), parameters, trained_count(model))
 
 
 def compile_blocks(backbone: Backbone) -> None:

@@ -32,7 +32,8 @@ def check_devices(recipe: Recipe, model: LanguageModel) -> None:
             raise CapabilityError(
                 "trainer.stateful carries states from step to step, which a mesh does not: use strategy ddp"
             )
-        refuse_cut(recipe.build("optimizer").func, cut)
+        trained = {name for name, held in model.named_parameters(remove_duplicate=False) if held.requires_grad}
+        refuse_cut(recipe.build("optimizer").func, (name for name in cut if name in trained))
         reading = strategy.batch_ranks(devices=devices, nodes=nodes)
     elif named != "auto" and isinstance(named, str):
         _refuse_unknown(named, recipe.place("trainer.strategy"))

@@ -237,7 +237,8 @@ def _weights(place: RunFolder, model: LanguageModel, trainer: pl.Trainer) -> dic
 def _greeting(place: RunFolder, assembly: Assembly, total: int, step: int) -> str:
     data = assembly.data
     verb = f"continuing after step {step} of" if step else "training in"
-    size = f"{count(assembly.parameters)} parameters, {total} steps of {count(data.batch_tokens)} tokens"
+    part = f" ({count(assembly.trained)} trained)" if assembly.trained < assembly.parameters else ""
+    size = f"{count(assembly.parameters)} parameters{part}, {total} steps of {count(data.batch_tokens)} tokens"
     weights = assembly.recipe.tree["weights"]
     begun = f", from the weights of {weights}" if weights and not step else ""
     return f"{verb} {place.path}: {size}{begun}"

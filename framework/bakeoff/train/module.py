@@ -125,7 +125,8 @@ class TrainingModule(LeanModule):
         optimizer = build_optimizer(self.make_optimizer, self.learner, self.own)
         check_optimizer(self.trainer, optimizer)
         if layout is not None:
-            refuse_cut(optimizer, (leaf.name for leaf in leaves if leaf.different - {"expert"}))
+            trained = (leaf for leaf in leaves if leaf.own.requires_grad)
+            refuse_cut(optimizer, (leaf.name for leaf in trained if leaf.different - {"expert"}))
         return optimizer
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -94,6 +94,8 @@ class StepSums:
     def keep_apart(self, parameters: Items[nn.Parameter], factor: Tensor | float = 1.0) -> None:
         """Add the gradients of terms with a weight of their own, times `factor`, to what is kept apart for the step."""
         for name, value in self.apart.items():
+            if not value.requires_grad:  # nothing that is trained has a part in it
+                continue
             new = torch.autograd.grad(value * factor, parameters, retain_graph=True, allow_unused=True)
             held = self.gradients.get(name, [None] * len(new))
             self.gradients[name] = [

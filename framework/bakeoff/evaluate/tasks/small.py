@@ -17,7 +17,7 @@ def small(recipe: Recipe, *, d_model: int, depth: int) -> Recipe:
     The pattern's cycle once, or as often as `depth` layers take; blocks without a mixer are left out of it, and the
     others lose their feed-forward. Where a mixer takes a `position`, it gets none, and the embeddings get learned
     ones; where none does, there are no positions. All else, such as heads, windows and sizes of states, is the
-    recipe's. Raises `UserError` where no block has a mixer.
+    recipe's, and all of it is trained. Raises `UserError` where no block has a mixer.
     """
     tree = recipe.tree["model"]
     blocks: Mapping[str, Any] = tree.get("blocks", {})
@@ -25,7 +25,8 @@ def small(recipe: Recipe, *, d_model: int, depth: int) -> Recipe:
     pattern = _cycle(tree.get("pattern", []), mixing)
     if blocks and not pattern:
         raise UserError("no block of the model has a mixer, so there is none to be tried")
-    changes: dict[str, Any] = {"model.d_model": d_model, "model.vocab_size": None, "model.max_length": None}
+    changes: dict[str, Any] = dict.fromkeys(("trained", "model.vocab_size", "model.max_length"))
+    changes["model.d_model"] = d_model
     if pattern:
         changes |= {"model.pattern": pattern, "model.depth": max(depth, len(pattern))}
     for name, block in mixing.items():

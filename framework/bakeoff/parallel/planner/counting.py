@@ -148,11 +148,12 @@ def count_step(
     context: AbstractContextManager[Any] | None = None,
 ) -> list[Kept]:
     """The same, of one step of a model on a batch; gradients stand from before. `context` is the forward's."""
-    for parameter in model.parameters():
+    for parameter in (p for p in model.parameters() if p.requires_grad):
         parameter.grad = torch.zeros_like(parameter)
     watch = _Watch(model)
     with watch.live:
-        watch.live.note([*model.parameters(), *model.buffers(), *[p.grad for p in model.parameters()], *batch.values()])
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        watch.live.note([*model.parameters(), *model.buffers(), *gradients, *batch.values()])
         watch.pass_by()
         with context or nullcontext():
             terms = objective(model, batch)[0]

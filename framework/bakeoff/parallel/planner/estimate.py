@@ -30,7 +30,7 @@ class Job:
     rows : of a micro-batch, and micro-batches a step, by ranks that read rows of their own; raises `ValueError`.
     length, width : of a row in tokens, of the stream in channels.
     own, computing : bytes of an element of the parameters, and of the type that products are computed in.
-    optimizer, updating : bytes of optimizer states, and of what its step needs besides, a byte of parameters.
+    optimizer, updating : bytes of optimizer states, and of what its step needs besides, a byte of trained parameters.
     modes : of recomputation that may be chosen, the cheapest first.
     """
 
@@ -168,16 +168,19 @@ def footprint(
     through one more bucket.
     """
     elements = [one.on(layout.expert) for one in held]
-    own = [job.own * count / layout.shard for count in elements]
+    trained = [one.trained.on(layout.expert) for one in held]
+    left = [job.own * count / layout.shard for count in trained]
     gathered = None
     if layout.shard > 1:
-        outside = 2 * job.own * (elements[0] + elements[-1]) + kept[0].copies + kept[-1].copies
-        gathered = outside + (3 * job.computing + job.own) * max(elements[1:-1])
-    parameters, optimizer = sum(own), job.optimizer * sum(own)
-    standing = parameters if accumulate else 0.0
-    most = step_peak(kept, own, recompute=recompute, standing=standing, gathered=gathered)
-    bucket = min(job.own * BUCKET, parameters) if layout.data * layout.expert * layout.context > 1 else 0.0
-    return Footprint(parameters, parameters, optimizer, max(most - parameters, job.updating * parameters, bucket))
+        outside = job.own * (elements[0] + elements[-1] + trained[0] + trained[-1]) + kept[0].copies + kept[-1].copies
+        blocks = zip(elements[1:-1], trained[1:-1], strict=True)
+        gathered = outside + max(3 * job.computing * count + job.own * learnt for count, learnt in blocks)
+    parameters, gradients = job.own * sum(elements) / layout.shard, sum(left)
+    standing = gradients if accumulate else 0.0
+    most = step_peak(kept, left, recompute=recompute, standing=standing, gathered=gathered)
+    bucket = min(job.own * BUCKET, gradients) if layout.data * layout.expert * layout.context > 1 else 0.0
+    activations = max(most - gradients, job.updating * gradients, bucket)
+    return Footprint(parameters, gradients, job.optimizer * gradients, activations)
 
 
 def sending(
@@ -186,8 +189,8 @@ def sending(
     """Bytes that one device sends in a step, by dimension; those of size 1 send nothing and are left out."""
     again = 2 if recompute != "none" else 1
     tokens = rows * job.length / layout.context
-    dense = job.own * sum(one.dense for one in held) / layout.shard
-    pieces = job.own * sum(one.on(layout.expert) for one in held) / layout.shard
+    dense = job.own * sum(one.trained.dense for one in held) / layout.shard
+    pieces = job.own * sum(one.trained.on(layout.expert) for one in held) / layout.shard
     between = {
         "data": lambda n: traffic.all_reduce(pieces, n),
         "expert": lambda n: (
@@ -227,7 +230,7 @@ def _together(job: Job, tokens: float, ranks: int, again: int) -> float:
 def _sharded(job: Job, layout: Sizes, held: list[Weights], ranks: int) -> float:
     """Parameters outside of blocks gathered once, those of blocks, in the computing type, for the forward and again for
     the backward; gradients scattered: of a micro-batch."""
-    count = [one.on(layout.expert) for one in held]
-    outside, blocks = job.own * (count[0] + count[-1]), sum(count[1:-1])
-    once = traffic.fully_sharded(outside, outside, ranks, gathers=1)
-    return once + traffic.fully_sharded(blocks * job.computing, blocks * job.own, ranks)
+    count, trained = ([each.on(layout.expert) for each in every] for every in (held, [one.trained for one in held]))
+    outside, learnt = (job.own * (one[0] + one[-1]) for one in (count, trained))
+    once = traffic.fully_sharded(outside, learnt, ranks, gathers=1)
+    return once + traffic.fully_sharded(sum(count[1:-1]) * job.computing, sum(trained[1:-1]) * job.own, ranks)

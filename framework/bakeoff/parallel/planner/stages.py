@@ -24,16 +24,25 @@ class Weights(NamedTuple):
     Attributes
     ----------
     dense, expert : those that all expert ranks hold, and those that these share out.
-    partial : of the dense ones, those that stand whole on each tensor rank inside split parts, which add gradients up.
+    partial : of the dense ones that are trained, those that stand whole on each tensor rank inside split parts, which
+        add gradients up.
+    frozen_dense, frozen_expert : those of `dense` and of `expert` that are not trained, and have no gradients.
     """
 
     dense: int = 0
     expert: int = 0
     partial: int = 0
+    frozen_dense: int = 0
+    frozen_expert: int = 0
 
     def on(self, expert_ranks: int) -> float:
         """Elements on one of so many expert ranks."""
         return self.dense + self.expert / expert_ranks
+
+    @property
+    def trained(self) -> Weights:
+        """The trained ones alone."""
+        return Weights(self.dense - self.frozen_dense, self.expert - self.frozen_expert, self.partial)
 
 
 @dataclass(frozen=True)
@@ -72,16 +81,20 @@ def weights(model: LanguageModel, tensor: int) -> list[Weights]:
     seen: set[int] = set()
 
     def own(parameters: Iterable[nn.Parameter]) -> Weights:
-        dense = expert = partial = 0
+        dense = expert = partial = frozen_dense = frozen_expert = 0
         for parameter in parameters:
             if id(parameter) in seen:
                 continue
             seen.add(id(parameter))
             count = held.get(id(parameter), parameter.numel())
-            expert += count if id(parameter) in experts else 0
-            dense += 0 if id(parameter) in experts else count
-            partial += count if tensor > 1 and id(parameter) in inside and id(parameter) not in held else 0
-        return Weights(dense, expert, partial)
+            frozen = 0 if parameter.requires_grad else count
+            if id(parameter) in experts:
+                expert, frozen_expert = expert + count, frozen_expert + frozen
+            else:
+                dense, frozen_dense = dense + count, frozen_dense + frozen
+            whole = tensor > 1 and id(parameter) in inside and id(parameter) not in held
+            partial += count - frozen if whole else 0
+        return Weights(dense, expert, partial, frozen_dense, frozen_expert)
 
     of_blocks = [own(block.parameters()) for block in model.backbone.layers]
     before = own(model.backbone.parameters())
