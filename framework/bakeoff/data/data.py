@@ -13,7 +13,8 @@ from bakeoff.data.lanes import LaneBatches, LaneRows, ValidationLanes
 from bakeoff.data.loading import MicroBatches, Rows, ValidationBatches, as_it_is, spread
 from bakeoff.data.packing import Batch, Windows
 from bakeoff.data.preparing import Preparation, cache_folder
-from bakeoff.data.retrieval import Retrieval
+from bakeoff.data.retrieval import Lookup, Retrieval
+from bakeoff.data.retrieval.retrieved import Retrieved
 from bakeoff.data.store import TokenStore
 from bakeoff.errors import UserError
 from bakeoff.interfaces.corpus import SPLITS, Corpus
@@ -69,15 +70,49 @@ class Data:
         self.tokenizer_bytes, self.retrieval = tokenizer_bytes, retrieval
         self._stores: dict[str, TokenStore] = {}
         self._fingerprint = ""
+        self._retrieved: Retrieved | None = None
 
     def prepare(self, progress: bool = True) -> Data:
         """Train the tokenizer and tokenise both splits, or find in the cache what was prepared before."""
         if not self._stores:
-            work = Preparation(self.corpus, cache_folder(self.cache), progress=progress)
+            cache = cache_folder(self.cache)
+            work = Preparation(self.corpus, cache, progress=progress)
             self.tokenizer, learnt = work.tokenizer(self.tokenizer, self.tokenizer_bytes)
             folder = work.store(self.tokenizer, learnt)
             self._fingerprint = folder.name
             self._stores = {split: TokenStore(folder, split) for split in SPLITS}
+            if self.retrieval is not None:
+                self._retrieved = Retrieved(
+                    self.retrieval,
+                    corpus=self.corpus,
+                    tokenizer=self.tokenizer,
+                    learnt=learnt,
+                    stores=self._stores,
+                    length=self.length,
+                    isolate=self.isolate_documents,
+                    cache=cache,
+                    progress=progress,
+                )
+        return self
+
+    @property
+    def retrieved(self) -> Retrieved:
+        """What `data.retrieval` asks for; made when it is first used. `UserError` where the recipe has no such."""
+        if self.retrieval is None:
+            raise UserError("data.retrieval is not set, so that there is nothing to look up in")
+        self.store("train")
+        assert self._retrieved is not None
+        return self._retrieved
+
+    def lookup(self) -> Lookup:
+        """The database of `data.retrieval`, ready to be searched."""
+        return self.retrieved.lookup
+
+    def find_neighbours(self) -> Data:
+        """Find what batches will hold, now instead of when they are first drawn; nothing where none is asked for."""
+        for split in SPLITS if self.retrieval else ():
+            if self.retrieved.find(split) is None:
+                self.lookup()
         return self
 
     def store(self, split: str) -> TokenStore:
@@ -88,10 +123,10 @@ class Data:
 
     @property
     def fingerprint(self) -> str:
-        """Equal fingerprints, equal tokens."""
+        """Equal fingerprints, equal tokens, and equal neighbours where some are retrieved."""
         if not self._fingerprint:
             raise RuntimeError("call Data.prepare() first")
-        return self._fingerprint
+        return self._fingerprint + (f"-{self._retrieved.fingerprint}" if self._retrieved else "")
 
     @property
     def vocab_size(self) -> int:
@@ -145,13 +180,15 @@ class Data:
         """Micro-batches of one rank from optimizer step `first_step` on, without end.
 
         Each is a dict of `tokens` (B, L) long, `documents` (B, L) long or None where no row holds more than one, and
-        `real`, None. L is `tokens_wanted`. Rows start every `length` tokens, so that each token is a target once an
+        `real`, None, and what was retrieved for them, as `bakeoff.interfaces.neighbours`
+        names it. L is `tokens_wanted`. Rows start every `length` tokens, so that each token is a target once an
         epoch; what stands behind the last full row is left out. Raises `UserError` if there is no full row.
 
         `stateful`: each row of the global batch is a lane, whose window begins where its window of the step before
         ended. Batches then hold `fresh` as well, (B,) bool or None, True where a lane begins anew, and document ids
         wherever documents are told apart. Raises `UserError` if a lane would have fewer than two windows.
         """
+        self._refuse_lanes_with_neighbours(stateful)
         windows = self._windows("train", tokens_wanted)
         if not windows.whole:
             raise UserError(self._too_short("train", windows, tokens_wanted))
@@ -191,6 +228,7 @@ class Data:
         `stateful`: the rows of consecutive batches are consecutive windows, but for those that `fresh` names, as in
         `training`; each of the lanes starts somewhere in the split with an empty state.
         """
+        self._refuse_lanes_with_neighbours(stateful)
         windows = self._windows("validation", tokens_wanted)
         if not windows.all:
             raise UserError(self._too_short("validation", windows, tokens_wanted - self.length + 1))
@@ -210,13 +248,21 @@ class Data:
         in_lanes = isinstance(batches, (LaneBatches, ValidationLanes))
         told = {"isolate": self.isolate_documents, "always": in_lanes}
         rows = Rows(self.store(split), windows, padding=self.tokenizer.padding, **told)
+        with_neighbours = rows if self.retrieval is None else self.retrieved.rows(rows)
         return DataLoader(
-            LaneRows(rows) if in_lanes else rows,
+            LaneRows(rows) if in_lanes else with_neighbours,
             batch_sampler=batches,
             num_workers=self.workers,
             collate_fn=as_it_is,
             pin_memory=torch.cuda.is_available(),
         )
+
+    def _refuse_lanes_with_neighbours(self, stateful: bool) -> None:
+        if stateful and self.retrieval is not None:
+            raise UserError(
+                "trainer.stateful: true with data.retrieval: chunks count from a row's first token, and the rows of "
+                "lanes go on from others; set trainer.stateful: false, or leave data.retrieval out"
+            )
 
     def _refuse_short_lanes(self, windows: Windows) -> None:
         lanes, each = self.global_batch, self.length

@@ -75,9 +75,12 @@ class Rows(Dataset[Batch]):
 
     def __getitems__(self, numbers: list[int]) -> Batch:
         places = np.asarray(numbers, dtype=np.int64)
-        starts = np.where(places < 0, self.windows.tokens, places * self.windows.length)
         told = {"isolate": self.isolate, "always": self.always}
-        return rows(self.store, starts, self.windows.wanted, padding=self.padding, **told)
+        return rows(self.store, self.starts(places), self.windows.wanted, padding=self.padding, **told)
+
+    def starts(self, numbers: np.ndarray) -> np.ndarray:
+        """Where rows begin in the split; behind its end for those of nothing but padding."""
+        return np.where(numbers < 0, self.windows.tokens, numbers * self.windows.length)
 
 
 def as_it_is(batch: Any) -> Any:

@@ -6,7 +6,16 @@ import time
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 PATIENCE = 2.0
 
@@ -17,13 +26,13 @@ def say(message: str) -> None:
 
 
 class Bar:
-    """A bar over bytes of text, shown only once the work has taken `PATIENCE` seconds.
+    """A bar over bytes of text, or other units, shown only once the work has taken `PATIENCE` seconds.
 
-    `total` is about how many bytes there are, or None: then no time left is claimed.
+    `total` is about how many of them there are, or None: then no time left is claimed.
     """
 
-    def __init__(self, what: str, total: int | None, *, show: bool):
-        self._what, self._total, self._show = what, total, show
+    def __init__(self, what: str, total: int | None, *, show: bool, unit: str = "bytes"):
+        self._what, self._total, self._show, self._unit = what, total, show, unit
         self._started, self._done = time.monotonic(), 0
         self._progress: Progress | None = None
 
@@ -31,7 +40,7 @@ class Bar:
         return self
 
     def advance(self, done: int) -> None:
-        """`done` more bytes of text are finished."""
+        """So many more are finished."""
         self._done += done
         if self._progress is None and self._show and time.monotonic() - self._started > PATIENCE:
             self._open()
@@ -39,8 +48,11 @@ class Bar:
             self._progress.update(self._progress.task_ids[0], completed=self._done)
 
     def _open(self) -> None:
-        columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
-        self._progress = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+        counted: tuple[ProgressColumn, ...] = DownloadColumn(), TransferSpeedColumn()
+        if self._unit != "bytes":
+            counted = MofNCompleteColumn(), TextColumn(self._unit)
+        columns = TextColumn("{task.description}"), BarColumn(), *counted, TimeRemainingColumn()
+        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
         self._progress.add_task(self._what, total=self._total)
         self._progress.start()
 

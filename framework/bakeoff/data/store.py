@@ -41,8 +41,8 @@ class TokenStore:
         held = manifest["splits"][split]
         self.folder, self.split = folder, split
         self.text_bytes: int = held["text_bytes"]
-        self.tokens = _mapped(folder / f"{split}.tokens", np.dtype(manifest["ids"]), held["tokens"])
-        self.ends = _mapped(folder / f"{split}.ends", ENDS, held["documents"])
+        self.tokens = mapped(folder / f"{split}.tokens", np.dtype(manifest["ids"]), held["tokens"])
+        self.ends = mapped(folder / f"{split}.ends", ENDS, held["documents"])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TokenStore, (self.folder, self.split)
@@ -68,6 +68,6 @@ def is_whole(folder: Path) -> bool:
     return all(path.is_file() and path.stat().st_size == size for path, size in wanted.items())
 
 
-def _mapped(path: Path, dtype: np.dtype, count: int) -> np.ndarray:
+def mapped(path: Path, dtype: np.dtype, count: int) -> np.ndarray:
     """A read-only view of the file as a plain array: slicing `np.memmap` itself costs a microsecond more."""
     return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=(count,))) if count else np.zeros(0, dtype)
