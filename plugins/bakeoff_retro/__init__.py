@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from bakeoff_retro.knn.converter import KNNLMHead
     from bakeoff_retro.knn.head import KNNLM
     from bakeoff_retro.memorizing import MemorizingAttention
+    from bakeoff_retro.prepend import Prepend
+    from bakeoff_retro.retro import Retro
 
 BAKEOFF_API = 1
 
@@ -21,6 +23,8 @@ _MODULES = {
     "KNNLM": "knn.head",
     "KNNLMHead": "knn.converter",
     "MemorizingAttention": "memorizing",
+    "Prepend": "prepend",
+    "Retro": "retro",
 }
 
 __all__ = [
@@ -28,6 +32,8 @@ __all__ = [
     "DatastoreCommand",
     "KNNLMHead",
     "MemorizingAttention",
+    "Prepend",
+    "Retro",
 ]
 
 

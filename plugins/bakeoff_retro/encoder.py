@@ -1,0 +1,99 @@
+"""The encoder of neighbours: bidirectional, and told of the chunk that they were found for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from bakeoff.interfaces import LayerContext, Norm, Part
+from bakeoff.parts.feed_forwards.mlp import MLP
+from bakeoff.parts.linear import Embedding
+from bakeoff.parts.norms import RMSNorm
+from torch import Tensor, nn
+
+from bakeoff_retro.relative import RelativeAttention, RelativeLogits
+
+NormFactory = Callable[[LayerContext], Norm]
+
+
+class NeighbourEncoder(Part):
+    """Tokens of neighbours (…, L), L = 2 m, and what a model has of the m tokens of their chunk -> (…, L, W).
+
+    `depth` layers of `x = x + self(norm(x)); x = x + cross(norm(x), chunk); x = x + mlp(norm(x))`, then a norm; every
+    token of a neighbour sees all others of it, and all tokens of the chunk. It has a table of embeddings of its own,
+    no dropout, and no positions but those of `RelativeLogits`.
+    """
+
+    def __init__(
+        self, context: LayerContext, *, depth: int, width: int, heads: int, chunk: int, norm: NormFactory = RMSNorm
+    ):
+        super().__init__(context)
+        if width % heads:
+            raise ValueError(
+                f"retro: encoder_heads is {heads} and encoder_width {width}; the heads must divide the width"
+            )
+        self.sizes = {"encoder_depth": depth, "encoder_width": width, "encoder_heads": heads, "chunk": chunk}
+        inner = context.child(d_model=width, d_output=None)
+        self.embed = Embedding(context.vocab_size, width)
+        self.layers = nn.ModuleList(
+            EncoderLayer(inner, d_chunk=context.d_model, n_heads=heads, chunk=chunk, norm=norm) for _ in range(depth)
+        )
+        self.norm = norm(inner)
+
+    def forward(self, tokens: Tensor, real: Tensor, activations: Tensor) -> Tensor:
+        """(X, k, L) long and bool, (X, m, D) -> (X, k L, W), of X chunks and k neighbours of each."""
+        X, k, L = tokens.shape
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = layer(x, real, activations)
+        return self.norm(x).view(X, k * L, -1)
+
+    def naive(self, tokens: Tensor, real: Tensor, activations: Tensor) -> Tensor:
+        """(k, L) long and bool, (m, D) -> (k L, W): one neighbour after another."""
+        texts = []
+        for text, there in zip(tokens, real, strict=True):
+            x = self.embed(text)
+            for layer in self.layers:
+                x = layer.naive(x, there, activations)  # type: ignore[operator]
+            texts.append(self.norm(x))
+        return torch.cat(texts)
+
+    def flops(self, queries: int, keys: int) -> int:
+        """Of one chunk, whose neighbours have `queries` tokens in all; `keys` is of no account."""
+        return sum(layer.flops(queries, keys) for layer in self.layers)  # type: ignore[operator]
+
+
+class EncoderLayer(Part):
+    """Attention within a neighbour, attention to its chunk, and a feed-forward."""
+
+    def __init__(self, context: LayerContext, *, d_chunk: int, n_heads: int, chunk: int, norm: NormFactory):
+        super().__init__(context)
+        self.chunk, W, L = chunk, context.d_model, 2 * chunk
+        size = {"d_query": W, "n_heads": n_heads, "head_width": W // n_heads}
+        within = RelativeLogits(context, n_heads=n_heads, queries=L, keys=L)
+        across = RelativeLogits(context, n_heads=n_heads, queries=L, keys=chunk)
+        self.mixer_norm, self.cross_norm, self.feed_forward_norm = norm(context), norm(context), norm(context)
+        self.mixer = RelativeAttention(context, d_key=W, logits=within, **size)
+        self.cross = RelativeAttention(context, d_key=d_chunk, logits=across, **size)
+        self.feed_forward = MLP(context)
+
+    def forward(self, x: Tensor, real: Tensor, activations: Tensor) -> Tensor:
+        """(X, k, L, W), (X, k, L), (X, m, D) -> (X, k, L, W)."""
+        texts = self.mixer_norm(x).flatten(0, 1)
+        x = x + self.mixer(texts, texts, real.flatten(0, 1)).view_as(x)
+        x = x + self.cross(self.cross_norm(x).flatten(1, 2), activations).view_as(x)
+        return x + self.feed_forward(self.feed_forward_norm(x), None).y
+
+    def naive(self, x: Tensor, real: Tensor, activations: Tensor) -> Tensor:
+        """The same of one neighbour, (L, W), (L,), (m, D)."""
+        text = self.mixer_norm(x)
+        x = x + self.mixer.naive(text, text, real)
+        x = x + self.cross.naive(self.cross_norm(x), activations)
+        return x + self.feed_forward(self.feed_forward_norm(x), None).y
+
+    def flops(self, queries: int, keys: int) -> int:
+        """Of one chunk, whose neighbours have `queries` tokens in all; `keys` is of no account."""
+        m = self.chunk
+        own = self.mixer.query_flops(queries) + self.mixer.key_flops(queries) + self.mixer.pairs_flops(queries * 2 * m)
+        other = self.cross.query_flops(queries) + self.cross.key_flops(m) + self.cross.pairs_flops(queries * m)
+        return own + other + self.feed_forward.flops(queries, queries)
