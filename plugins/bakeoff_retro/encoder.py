@@ -50,13 +50,10 @@ class NeighbourEncoder(Part):
 
     def naive(self, tokens: Tensor, real: Tensor, activations: Tensor) -> Tensor:
         """(k, L) long and bool, (m, D) -> (k L, W): one neighbour after another."""
-        texts = []
-        for text, there in zip(tokens, real, strict=True):
-            x = self.embed(text)
-            for layer in self.layers:
-                x = layer.naive(x, there, activations)  # type: ignore[operator]
-            texts.append(self.norm(x))
-        return torch.cat(texts)
+        texts = [self.embed(text) for text in tokens]
+        for layer in self.layers:
+            texts = layer.naive(texts, real, activations)  # type: ignore[operator]
+        return self.norm(torch.cat(texts))
 
     def flops(self, queries: int, keys: int) -> int:
         """Of one chunk, whose neighbours have `queries` tokens in all; `keys` is of no account."""
@@ -84,12 +81,18 @@ class EncoderLayer(Part):
         x = x + self.cross(self.cross_norm(x).flatten(1, 2), activations).view_as(x)
         return x + self.feed_forward(self.feed_forward_norm(x), None).y
 
-    def naive(self, x: Tensor, real: Tensor, activations: Tensor) -> Tensor:
-        """The same of one neighbour, (L, W), (L,), (m, D)."""
-        text = self.mixer_norm(x)
-        x = x + self.mixer.naive(text, text, real)
-        x = x + self.cross.naive(self.cross_norm(x), activations)
-        return x + self.feed_forward(self.feed_forward_norm(x), None).y
+    def naive(self, texts: list[Tensor], real: Tensor, activations: Tensor) -> list[Tensor]:
+        """The same of k neighbours of one chunk, (L, W) each, (k, L), (m, D)."""
+        keys, values = self.cross.key(activations), self.cross.value(activations)
+        after = []
+        for x, there in zip(texts, real, strict=True):
+            text = self.mixer_norm(x)
+            q, k, v = self.mixer.query(text), self.mixer.key(text), self.mixer.value(text)
+            x = x + self.mixer.output(self.mixer.naive(q, k, v, self.mixer.logits.naive(), there))
+            q = self.cross.query(self.cross_norm(x))
+            x = x + self.cross.output(self.cross.naive(q, keys, values, self.cross.logits.naive()))
+            after.append(x + self.feed_forward(self.feed_forward_norm(x), None).y)
+        return after
 
     def flops(self, queries: int, keys: int) -> int:
         """Of one chunk, whose neighbours have `queries` tokens in all; `keys` is of no account."""

@@ -146,7 +146,7 @@ def _own(sequence: Sequence, device: torch.device) -> Tensor:
 def _wanted(seen: Tensor) -> Tensor:
     """(B, C) bool -> (B, fewer) long: those that are True in some order, and, where rows have fewer, others."""
     most = max(1, int(seen.sum(1).max())) if seen.numel() else 0
-    return (~seen).long().argsort(1, stable=True)[:, :most]
+    return (~seen).long().argsort(dim=1, stable=True)[:, :most]
 
 
 def _like(chunks: Tensor, of: Tensor) -> Tensor:

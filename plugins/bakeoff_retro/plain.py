@@ -88,7 +88,7 @@ class _Row:
         logits = logits.repeat(1, 1, len(seen.real) // logits.shape[2])
         query = attention.query(token[None])
         keys, values = seen.keys.to(query.dtype), seen.values.to(query.dtype)
-        return attention.output(attention.naive_heads(query, keys, values, logits, seen.real))[0]
+        return attention.output(attention.naive(query, keys, values, logits, seen.real))[0]
 
     def shown(self) -> Tensor:
         """(C, k L, W)."""

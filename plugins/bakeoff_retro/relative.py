@@ -72,13 +72,8 @@ class RelativeAttention(Part):
             logits = torch.where(seen[:, None, None], logits, torch.finfo(logits.dtype).min / 2)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=logits).transpose(1, 2).flatten(2)
 
-    def naive(self, x: Tensor, y: Tensor, seen: Tensor | None = None) -> Tensor:
-        """(Q, d_query) of (Q, d_query) and (K, d_key), of which `seen` (K,) tells what is there: head by head."""
-        logits = self.logits.naive()[:, -len(x) :]
-        return self.output(self.naive_heads(self.query(x), self.key(y), self.value(y), logits, seen))
-
-    def naive_heads(self, q: Tensor, k: Tensor, v: Tensor, logits: Tensor, seen: Tensor | None = None) -> Tensor:
-        """`attend` of (Q, H N), (K, H N), (K, H N), (H, Q, K) and (K,)."""
+    def naive(self, q: Tensor, k: Tensor, v: Tensor, logits: Tensor, seen: Tensor | None = None) -> Tensor:
+        """`attend` of (Q, H N), (K, H N), (K, H N), (H, Q, K) and (K,): head by head."""
         heads = []
         each = (t.split(self.head_width, 1) for t in (q, k, v))
         for own_q, own_k, own_v, own_logits in zip(*each, logits, strict=True):

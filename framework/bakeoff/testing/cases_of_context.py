@@ -96,7 +96,8 @@ def _of_part(subject: Subject, batch: Batch, order: str | None) -> dict[str, Ten
 def _shared_out(sequence: Sequence, order: str) -> Sequence:
     own = sequence.shared_out(_mesh().get_group(), order)
     assert own.spans is not None
-    own.memory = {name: own.spans.take(value) for name, value in sequence.memory.items()}
+    memory = sequence.memory.items()
+    own.memory |= {name: own.spans.take(value) for name, value in memory if isinstance(value, Tensor)}
     return own
 
 
