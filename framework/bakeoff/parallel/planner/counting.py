@@ -266,7 +266,9 @@ class _Watch:
         for i, (split, gathered) in enumerate(zip(self._split, self._gathered, strict=True)):
             (now, copies), (after, copied) = self._marks[i : i + 2]
             made = copied - copies
-            whole = max(0, after - now - made - split)
+            left = max(0, after - now - made)
+            split = min(split, left)  # a block without gradients drops at its end what recomputation would have kept
+            whole = left - split
             found.append(Kept(whole, split, min(whole, gathered), made, working[i]))
         found[-1] = found[-1]._replace(staying=min(max(0, self._staying), found[-1].split))
         return found
