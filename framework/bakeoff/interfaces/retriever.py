@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -50,6 +50,9 @@ class Retriever(Component):
     """A way to search. It holds no database: `build` writes one's index, `load` opens it."""
 
     kind = "retriever"
+
+    #: Whether it finds what is not like the query, so that what likeness is worth can be told: a control arm.
+    control: ClassVar[bool] = False
 
     @abstractmethod
     def fingerprint(self) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-
 from bakeoff.interfaces import Found
 from bakeoff.parts.files import replacing, sync_folder
+from torch import Tensor
+
+from bakeoff_retro.search.finding import check_asked, first_of, nothing
 from bakeoff_retro.search.libraries import faiss
 
 #: Bytes of vectors, and of scores, that are held at once.
@@ -39,9 +39,7 @@ class VectorIndex:
     spread : how many candidates a neighbour asked for is chosen from, where codes are coarse.
     """
 
-    def __init__(
-        self, vectors: np.ndarray, candidates: Any = None, *, metric: str = "inner_product", spread: int = 1
-    ):
+    def __init__(self, vectors: np.ndarray, candidates: Any = None, *, metric: str = "inner_product", spread: int = 1):
         if vectors.ndim != 2 or not len(vectors):
             raise ValueError(f"vectors are (n, D) with n >= 1, not {vectors.shape}")
         if metric not in METRICS:
@@ -57,7 +55,7 @@ class VectorIndex:
         Where exclusion leaves fewer than `k` of the candidates, more are asked for, and at last all are compared.
         """
         queries, exclude = self._asked(vectors, k, exclude)
-        found = _nothing(len(queries), k)
+        found = nothing(len(queries), k)
         left = np.arange(len(queries))
         ask = max(k * self.spread, k + SPARE)
         while self.candidates is not None and len(left) and ask <= min(MOST, len(self)):
@@ -73,7 +71,7 @@ class VectorIndex:
     def exact(self, vectors: np.ndarray, k: int, exclude: np.ndarray | None = None) -> Found:
         """The same by comparison with every vector."""
         queries, exclude = self._asked(vectors, k, exclude)
-        found = _nothing(len(queries), k)
+        found = nothing(len(queries), k)
         step = max(1, BLOCK_BYTES // (4 * self.vectors.shape[1]))
         rows = max(1, BLOCK_BYTES // (4 * min(step, len(self))))
         for at in range(0, len(queries), rows):
@@ -96,15 +94,9 @@ class VectorIndex:
         sync_folder(path.parent)
 
     def _asked(self, vectors: np.ndarray, k: int, exclude: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        if k < 1:
-            raise ValueError(f"k is {k}; at least 1 neighbour must be asked for")
         if vectors.ndim != 2 or vectors.shape[1] != self.vectors.shape[1]:
             raise ValueError(f"queries are {vectors.shape}; this index takes (q, {self.vectors.shape[1]})")
-        if exclude is None:
-            exclude = np.zeros((len(vectors), 2), np.int64)
-        if exclude.shape != (len(vectors), 2):
-            raise ValueError(f"exclude is {exclude.shape}; {len(vectors)} queries take ({len(vectors)}, 2)")
-        return np.ascontiguousarray(vectors, np.float32), exclude
+        return np.ascontiguousarray(vectors, np.float32), check_asked(len(vectors), k, exclude)
 
     def _block(self, numbers: Any) -> np.ndarray:
         return np.require(self.vectors[numbers], np.float32, ["C", "W"])
@@ -117,7 +109,7 @@ class VectorIndex:
         else:
             scores = (theirs * queries[:, None]).sum(-1)
         scores[numbers < 0] = -np.inf
-        return Found(*_first(numbers, scores, k))
+        return Found(*first_of(numbers, scores, k))
 
 
 def _searched(index: Any, queries: np.ndarray, ask: int) -> np.ndarray:
@@ -147,25 +139,11 @@ def _merged(
     one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray], k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     numbers, scores = (np.concatenate(pair, 1) for pair in zip(one, other, strict=True))
-    return _first(numbers, scores, k + SPARE)
-
-
-def _first(numbers: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first `k` by falling score, then rising number; (q, k), filled up with -1 and -inf."""
-    order = np.lexsort((numbers, -scores), axis=1)[:, :k]
-    lack = ((0, 0), (0, k - order.shape[1]))
-    return (
-        np.pad(np.take_along_axis(numbers, order, 1), lack, constant_values=-1),
-        np.pad(np.take_along_axis(scores, order, 1), lack, constant_values=-np.inf),
-    )
+    return first_of(numbers, scores, k + SPARE)
 
 
 def _within(numbers: np.ndarray, exclude: np.ndarray) -> np.ndarray:
     return (numbers >= exclude[:, :1]) & (numbers < exclude[:, 1:])
-
-
-def _nothing(queries: int, k: int) -> Found:
-    return Found(np.full((queries, k), -1), np.full((queries, k), -np.inf, np.float32))
 
 
 def _put(found: Found, rows: np.ndarray, some: Found) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-
 from bakeoff.errors import UserError
+
 from bakeoff_retro.search.libraries import faiss
 from bakeoff_retro.search.vector_index import BLOCK_BYTES, VectorIndex
 
@@ -50,6 +50,7 @@ def ivf_pq_index(
     bits = max(1, min(8, int(math.log2(n))))
     library = faiss("retriever 'ivf_pq'")
     index = library.index_factory(width, f"IVF{lists},PQ{code_bytes}x{bits}", _metric(library, metric))
+    index.do_polysemous_training = False
     index.cp.min_points_per_centroid = index.pq.cp.min_points_per_centroid = 1
     index.nprobe = min(probes or math.ceil(math.sqrt(lists)), lists)
     library.omp_set_num_threads(torch.get_num_threads())
@@ -91,7 +92,7 @@ def check_code_bytes(code_bytes: int, width: int) -> None:
     if width % code_bytes:
         near = min((d for d in range(1, width + 1) if width % d == 0), key=lambda d: (abs(d - code_bytes), d))
         raise ValueError(
-            f"code_bytes is {code_bytes}, which does not divide the width {width} of the vectors; nearest that does: {near}"
+            f"code_bytes is {code_bytes} and must divide the width {width} of the vectors; nearest that does: {near}"
         )
 
 
@@ -100,8 +101,8 @@ def _metric(library: Any, metric: str) -> int:
 
 
 def _sample(vectors: np.ndarray, most: int) -> np.ndarray:
-    """At most so many of the vectors, spread evenly."""
-    numbers = np.linspace(0, len(vectors) - 1, min(most, len(vectors))).astype(np.int64)
+    """At most so many of the vectors, spread evenly; at least the two that a code of one bit tells apart."""
+    numbers = np.linspace(0, len(vectors) - 1, max(2, min(most, len(vectors)))).astype(np.int64)
     return np.ascontiguousarray(vectors[numbers], np.float32)
 
 
