@@ -75,7 +75,7 @@ class Part(nn.Module, Component):
         return {}, {}
 
     def after_step(self, statistics: Mapping[str, Tensor]) -> None:
-        """Update what learns by rule and not by gradient, after an optimizer step."""
+        """Update what learns by rule and not by gradient, after an optimizer step; a part that is frozen does not."""
 
 
 class StatefulPart(Part):

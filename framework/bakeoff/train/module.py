@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from bakeoff.errors import CapabilityError
+from bakeoff.errors import CapabilityError, UserError
 from bakeoff.interfaces.backbone import Backbone
 from bakeoff.interfaces.objective import Objective
 from bakeoff.interfaces.schedule import Schedule
@@ -184,6 +184,8 @@ class TrainingModule(LeanModule):
     def backward(self, loss: Tensor) -> None:
         """Differentiate; at the last micro-batch of a step, bring gradients to their final scale."""
         self.clock.doing = "backward"
+        if not loss.requires_grad:
+            raise UserError("nothing that is trained has a part in the loss of a batch: let trained name other weights")
         if self.sums.apart:
             self._refuse_apart()
             scaler = getattr(self.trainer.precision_plugin, "scaler", None)
