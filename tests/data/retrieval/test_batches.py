@@ -79,7 +79,8 @@ def test_every_number_of_every_batch_is_that_of_a_search_by_hand(
         for row in range(len(batch["tokens"])):
             check(data, batch, row, by_hand(data, "validation", number, 16, texts))
             number += 1
-    assert seen and number == -(-(len(data.store("validation").tokens) - 1) // 16)
+    assert seen
+    assert number == -(-(len(data.store("validation").tokens) - 1) // 16)
 
 
 @pytest.mark.parametrize("isolate", [False, True])
@@ -98,7 +99,8 @@ def test_no_neighbour_is_of_a_document_that_its_chunk_touches(
             stops = row * 128 + place
             own = set(np.searchsorted(store.ends, np.arange(stops - chunk + 1, stops + 1), side="right").tolist())
             found = ahead.numbers[last + 1 + slot]
-            assert (found >= 0).all() and not own & set(lookup.documents(found).tolist())
+            assert (found >= 0).all()
+            assert not own & set(lookup.documents(found).tolist())
         assert end - 1 - last == int((held >= 0).sum())
         last = end - 1
     assert (ahead.scores.max(1) == 0).any()  # there are copies, and they are found
@@ -124,7 +126,8 @@ def test_rows_of_padding_have_no_neighbours(retrieving: Callable[..., Data]) -> 
     data = retrieving(["abcdefgh" * 6], chunk=4)
     *_, last = data.validation(tokens_wanted=17, ranks=4, rank=3, batch=1)
     assert not last["real"].any()
-    assert last["neighbours"].shape == (1, 0, 2, 8) and last["neighbours_last"].shape == (1, 0)
+    assert last["neighbours"].shape == (1, 0, 2, 8)
+    assert last["neighbours_last"].shape == (1, 0)
 
 
 def test_lanes_are_refused(retrieving: Callable[..., Data], ragged: list[str]) -> None:
