@@ -1,0 +1,25 @@
+"""Intervals by the bootstrap: those of the normal law where it holds, and nothing where all pieces agree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from bakeoff.evaluate.resampling import ratio
+
+
+def test_a_ratio_of_sums():
+    assert ratio(np.array([1.0, 2.0]), np.array([1.0, 5.0]), seed=0).value == 0.5
+
+
+def test_pieces_that_agree_leave_no_doubt():
+    above = np.array([1.0, 2.0, 3.0, 4.0])
+    assert ratio(above, 2 * above, seed=0) == (0.5, 0.5, 0.5)
+    assert ratio(above[:1], above[1:2], seed=0) == (0.5, 0.5, 0.5)
+
+
+def test_half_its_width_is_that_of_a_mean():
+    draws = np.random.default_rng(1).normal(3.0, 2.0, 400)
+    value, low, high = ratio(draws, np.ones(400), seed=0)
+    half = 1.96 * draws.std() / 20  # of a mean of 400
+    assert (low, high) == (pytest.approx(value - half, abs=0.1 * half), pytest.approx(value + half, abs=0.1 * half))
+    assert ratio(draws, np.ones(400), seed=0) == (value, low, high)
