@@ -14,8 +14,8 @@ from bakeoff.registry import find, names
 
 #: Order in `--help`; commands of plugins follow.
 ORDER = (
-    "fit", "launch", "compare", "report", "check", "plan", "generate", "evaluate", "convert", "list", "show", "new",
-    "cite", "doctor",
+    "fit", "launch", "compare", "report", "check", "plan", "generate", "evaluate", "index", "convert", "list", "show",
+    "new", "cite", "doctor",
 )  # fmt: skip
 
 #: Where a parsed command line holds what to call; no argument of a command can bear this name.
