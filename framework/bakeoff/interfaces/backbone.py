@@ -18,6 +18,8 @@ class Backbone(StatefulPart):
     """Tokens of a `Sequence` -> hidden states (B, T, D). `empty_state` gives its whole state, `past` included."""
 
     kind = "backbone"
+    reads_again: bool = False
+    """Embeds tokens more than once, such as those of earlier calls, or others than the sequence's."""
 
     @abstractmethod
     def forward(self, sequence: Sequence, state: Any = None) -> Result:

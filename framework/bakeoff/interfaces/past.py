@@ -160,6 +160,21 @@ class Past:
             other.entries = Entries(*(None if t is None else apply(t) for t in rows))  # type: ignore[arg-type]
         return other
 
+    def replaced(self, rows: Tensor, other: Past) -> Past:
+        """The same past but for `rows` (B,) bool, which have seen what those of `other` have; as `state.replaced`."""
+        after = object.__new__(Past)
+        for name in ("length", "last_position", "last_document", "positions", "documents"):
+            mine = getattr(self, name)
+            setattr(after, name, torch.where(rows.view(-1, *[1] * (mine.ndim - 1)), getattr(other, name), mine))
+        after.slots, after.ragged = self.slots, True
+        after.has_documents = other.has_documents if self.has_documents is None else self.has_documents
+        after.longest = max(self.longest, other.longest) if self.slots else self.longest + other.longest
+        after.entries = None
+        if not self.slots:
+            held, new = _only(self.entries, ~rows), _only(other.entries, rows)
+            after.entries = _join(held, new, self.batch) if held is not None and new is not None else held or new
+        return after
+
     def _overflows(self, new: Entries) -> bool:
         count = new.index.shape[1] if new.real is None else new.real.sum(1)
         return bool((self.length + count).max() > self.capacity)
@@ -197,6 +212,14 @@ def _last(held: Entries | None, places: int, length: Tensor) -> Entries:
     real = torch.ones_like(like, dtype=torch.bool) if held.real is None else held.real
     index = held.index.expand(len(length), -1)
     return Entries(*(last_places(tensor, places) for tensor in (index, like, documents, real)))
+
+
+def _only(held: Entries | None, rows: Tensor) -> Entries | None:
+    """What is held, real in some rows alone."""
+    if held is None:
+        return None
+    real = rows[:, None] if held.real is None else held.real & rows[:, None]
+    return held._replace(real=real.expand(-1, held.index.shape[1]))
 
 
 def _join(old: Entries, new: Entries, batch: int) -> Entries:

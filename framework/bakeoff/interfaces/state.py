@@ -78,6 +78,21 @@ def select(state: Any, rows: Tensor) -> Any:
     return map_state(lambda tensor: tensor.index_select(0, rows), state)
 
 
+def replaced(state: Any, rows: Tensor, other: Any) -> Any:
+    """The state whose `rows`, (B,) bool, are those of `other`, of as many rows and made for as many tokens.
+
+    What grows under gradients holds both, one after the other: of which a row has which, its past tells.
+    """
+    if state is None or isinstance(state, Tensor):
+        return None if state is None else torch.where(rows.view(-1, *[1] * (state.ndim - 1)), other, state)
+    if isinstance(state, Blocks):
+        return Blocks((*state, *other))
+    if isinstance(state, (dict, tuple, list)):
+        others = iter(other.values() if isinstance(other, dict) else other)
+        return _each(lambda held: replaced(held, rows, next(others)), state)
+    return state.replaced(rows, other)
+
+
 def fork(state: Any) -> Any:
     """A copy that can go another way."""
     return map_state(Tensor.clone, state)

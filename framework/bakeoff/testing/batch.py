@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bakeoff.interfaces.past import Past
 from bakeoff.interfaces.state import fork, select, tensors
 
 
 class Held(NamedTuple):
-    """A state, and the past that it holds; None for a backbone, whose state has its own."""
+    """A state, and the `Past` that it holds; a backbone's state has its own, and None or what its `Subject` keeps."""
 
     state: Any
-    past: Past | None
+    past: Any
 
     def select(self, rows: Tensor) -> Held:
         """Of some rows, in the order given."""

@@ -15,7 +15,8 @@ from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.init import initialise
 from bakeoff.testing.build import built, context
 from bakeoff.testing.host import host
-from bakeoff.testing.subject import BackboneSubject, Subject
+from bakeoff.testing.rereading import of_backbone
+from bakeoff.testing.subject import Subject
 from bakeoff.testing.values import jitter
 
 
@@ -73,8 +74,8 @@ class Candidate:
     def subject(self) -> Subject:
         """The component, or the smallest part that calls it, as a map of batches."""
         beside = self.filled(host(self.kind, self.build)).to(self.device)
-        kind = BackboneSubject if isinstance(beside.part, Backbone) else Subject
-        return kind(beside, beside.part, context(), seed=self.seed)  # type: ignore[arg-type]
+        kind: Callable[..., Subject] = of_backbone if isinstance(beside.part, Backbone) else Subject
+        return kind(beside, beside.part, context(), seed=self.seed)
 
 
 class Ready(Candidate):

@@ -18,7 +18,8 @@ from bakeoff.testing.checking import judged
 from bakeoff.testing.law import Law, first_slip, laws_for
 from bakeoff.testing.laws.causality import leak
 from bakeoff.testing.report import Finding, LawFailure, Report
-from bakeoff.testing.subject import MODES, BackboneSubject, Subject
+from bakeoff.testing.rereading import of_backbone
+from bakeoff.testing.subject import MODES, Subject
 from bakeoff.testing.values import PLAIN, jitter
 
 #: A model with more parameters than this is tested in its own precision, without a copy.
@@ -58,7 +59,7 @@ def causality_of(model: LanguageModel) -> None:
     backbone, training = model.backbone, model.training
     small = _size(backbone) <= _COPIED
     tested = copy.deepcopy(backbone) if small else backbone
-    subject = BackboneSubject(tested, tested, model.context, double=small)
+    subject = of_backbone(tested, tested, model.context, double=small)
     try:
         found = _leak_of(subject)
         if found is not None:
@@ -101,7 +102,7 @@ def _signature(layer: nn.Module) -> Any:
 def _of_wiring(model: LanguageModel) -> Finding:
     """Law 1 on the whole backbone: what its layers cannot show, because it stands between them."""
     backbone = _fresh(model.backbone, model)
-    found = _leak_of(BackboneSubject(backbone, backbone, model.context), chunks=False)
+    found = _leak_of(of_backbone(backbone, backbone, model.context), chunks=False)
     where = {"layers": list(range(len(model.backbone.layers)))}
     if found is None:
         return Finding("causality", 1, "passed", "", where)

@@ -193,7 +193,7 @@ class Subject:
         with fixed_noise(self.seed):
             if naive:
                 state = None if held is None else held.state
-                with _told(batch.x, held):
+                with told(batch.x, held):
                     x = batch.x.to(self.device)
                     result = self._back(self.module.naive(x, sequence.prepare(self.needs), state))
             else:
@@ -203,9 +203,9 @@ class Subject:
     def sequence(self, batch: Batch, held: Held | None = None, **visibility: Any) -> Sequence:
         """What the part is told of a batch."""
         past = None if held is None else self._past(held)
-        told = {"documents": batch.documents, "real": batch.real, **visibility}
+        given = {"documents": batch.documents, "real": batch.real, **visibility}
         there: dict[str, Any] = {
-            name: value.to(self.device) if isinstance(value, Tensor) else value for name, value in told.items()
+            name: value.to(self.device) if isinstance(value, Tensor) else value for name, value in given.items()
         }
         memory = dict.fromkeys(("embedding", *self.reads), batch.x.to(self.device))
         made = Sequence(batch.tokens.to(self.device), past=past, memory=memory, **there)
@@ -241,7 +241,7 @@ class Subject:
 
     def call(self, x: Tensor, sequence: Sequence, held: Held | None = None) -> Any:
         """What `forward` returns."""
-        with _told(x, held):
+        with told(x, held):
             state = None if held is None else held.state
             return self._back(self.module(x.to(self.device), sequence.prepare(self.needs), state))
 
@@ -312,14 +312,14 @@ class BackboneSubject(Subject):
         owner = next(m for m in self.module.modules() if any(p is table for p in m.parameters(recurse=False)))
         hook = owner.register_forward_hook(lambda module, inputs, output: x.to(self.device))
         try:
-            with _told(x, held):
+            with told(x, held):
                 return self._back(self.module(sequence, None if held is None else held.state))
         finally:
             hook.remove()
 
 
 @contextmanager
-def _told(x: Tensor, held: Held | None) -> Iterator[None]:
+def told(x: Tensor, held: Held | None) -> Iterator[None]:
     """Errors of a part say what it was called with."""
     try:
         yield

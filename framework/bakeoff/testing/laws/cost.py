@@ -57,6 +57,8 @@ def count(subject: Subject, queries: int, keys: int) -> int:
 def visible_pairs(subject: Subject, queries: int, keys: int) -> int:
     """How many of the last `queries` tokens' outputs depend on how many of `keys` tokens, by their gradients."""
     if isinstance(subject.module, Backbone):
+        if subject.module.neighbours_of is not None:
+            raise NotApplicable("what is retrieved stands in rows with its tokens: a count of the whole cannot tell it")
         layers = [layer for layer in subject.module.layers if isinstance(layer, StatefulPart)]
         found = {visible_pairs(subject.inner(layer), queries, keys) for layer in layers}
         if len(found) > 1:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from bakeoff.recipe import recipe
+from bakeoff.recipe.schema import model_arguments
 from bakeoff.registry import KINDS, name_of
 from bakeoff.testing.build import EXPERTS, VOCABULARY, context, embeds
 from bakeoff.testing.candidate import Candidate
@@ -95,7 +96,10 @@ def _described(candidate: Candidate, made: Any) -> dict[str, Any]:
 
 def _node(candidate: Candidate, name: str, path: str) -> dict[str, Any]:
     node = {"use": name, **candidate.arguments}
-    return {**base()["model"], **node} if path == "model" else node
+    if path != "model":
+        return node
+    taken = model_arguments(candidate.make)[0].parameters  # type: ignore[arg-type]
+    return {**{key: value for key, value in base()["model"].items() if key in taken}, **node}
 
 
 def _place(candidate: Candidate) -> str | None:
