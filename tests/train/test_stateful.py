@@ -19,7 +19,10 @@ from torch.nn import functional as F
 
 MAMBA2 = {"use": "mamba2", "state_size": 8, "head_width": 8}
 LOCAL = {"use": "attention", "n_heads": 2, "window": 6, "position": {"use": "rope"}}
-MIXERS = pytest.mark.parametrize("mixer", [{"use": "lstm"}, MAMBA2, LOCAL], ids=["lstm", "mamba2", "window"])
+MEMORY = {**LOCAL, "use": "memorizing_attention", "window": 2, "k": 2, "memory": 14}
+MIXERS = pytest.mark.parametrize(
+    "mixer", [{"use": "lstm"}, MAMBA2, LOCAL, MEMORY], ids=["lstm", "mamba2", "window", "memory"]
+)
 
 
 @pytest.fixture
