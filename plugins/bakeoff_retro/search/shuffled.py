@@ -36,10 +36,11 @@ class Shuffled(Retriever):
         return [{"retriever": {"use": "flat", "embedder": {"use": "static"}}}]
 
     def fingerprint(self) -> str:
-        return seal(["shuffled", self.seed, self.retriever.fingerprint()])
+        return seal(self.described())
 
     def described(self) -> dict[str, str]:
-        return {**self.retriever.described(), "retriever": self.fingerprint()}
+        inner = self.retriever.described()
+        return {**inner, "retriever": seal(["shuffled", self.seed, inner["retriever"]])}
 
     def build(self, texts: Texts, folder: Path, progress: Callable[[int], None]) -> None:
         self.retriever.build(texts, folder, progress)

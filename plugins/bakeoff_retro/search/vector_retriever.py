@@ -43,10 +43,10 @@ class VectorRetriever(Retriever):
         """What decides, beside the vectors, what is found."""
 
     def fingerprint(self) -> str:
-        return seal([type(self).__name__, self.settings(), self.embedder.fingerprint()])
+        return seal(self.described())
 
     def described(self) -> dict[str, str]:
-        return {"retriever": self.fingerprint(), "embedder": self.embedder.fingerprint()}
+        return {"retriever": seal([type(self).__name__, self.settings()]), "embedder": self.embedder.fingerprint()}
 
     def build(self, texts: Texts, folder: Path, progress: Callable[[int], None]) -> None:
         if not len(texts):
