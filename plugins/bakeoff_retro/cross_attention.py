@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -53,7 +54,7 @@ class ChunkedCrossAttention(StatefulPart):
         head_width: int,
         chunk: int,
         k: int,
-        encoder: dict[str, int],
+        encoder: Mapping[str, Any],
         norm: NormFactory,
         dropout: float,
     ):
@@ -137,11 +138,11 @@ class ChunkedCrossAttention(StatefulPart):
         self, q: Tensor, logits: Tensor, pairs: tuple[Tensor, Tensor], real: Tensor, places: Places
     ) -> Tensor:
         """(B, C S, H N): answers to the tokens from the last of each chunk on."""
-        (B, C), S = real.shape[:2], min(self.chunk, q.shape[1])
-        queries = q.flatten(0, 1).index_select(0, places.queries).view(B * C, S, q.shape[2])
+        B, C = real.shape[:2]
+        queries = q.flatten(0, 1).index_select(0, places.queries).view(B * C, -1, q.shape[2])
         keys, values = (t.flatten(0, 1) for t in pairs)
-        logits = logits[:, :S].repeat(1, 1, real.shape[2] // logits.shape[2])
-        return self.attention.attend(queries, keys, values, logits[None], real.flatten(0, 1)).view(B, C * S, -1)
+        logits = logits[:, : queries.shape[1]].repeat(1, 1, real.shape[2] // logits.shape[2])
+        return self.attention.attend(queries, keys, values, logits[None], real.flatten(0, 1)).view(B, -1, q.shape[2])
 
     def _of_past(self, q: Tensor, logits: Tensor, state: Any, places: Places) -> Tensor:
         """(B, R, H N): answers to the tokens that go on with the chunk before the call, 0 where nothing was found."""
@@ -193,7 +194,7 @@ class ChunkedCrossAttention(StatefulPart):
         encoder = self.encoder.module.flops(tokens, tokens) if self.first else 0
         return own + chunks * (self.attention.key_flops(tokens) + encoder)
 
-    def _check(self, wanted: dict[str, int]) -> None:
+    def _check(self, wanted: Mapping[str, Any]) -> None:
         sizes = self.encoder.module.sizes
         wanted = {**{f"encoder_{name}": size for name, size in wanted.items()}, "chunk": self.chunk}
         for name, size in wanted.items():
