@@ -18,13 +18,15 @@ DARK = ("#8ab4ff", "#ff9b54", "#5fd38d", "#e58bf2", "#5fd0e6", "#e0b34d", "#ff8f
 class Line(NamedTuple):
     """A curve: its points (x > 0, y), its colour's number, and what the end is called.
 
-    `dotted` ones are fits: they are thin, and have no end.
+    `dotted` ones are fits: they are thin, and have no end. `band` holds a lowest and a highest y of each point, or
+    nothing.
     """
 
     name: str
     points: list[tuple[float, float]]
     number: int
     dotted: bool = False
+    band: Items[tuple[float, float]] = ()
 
 
 def curve_html(
@@ -41,7 +43,9 @@ def curve_html(
     """
     every = [point for line in lines for point in line.points]
     low, high = min(x for x, _ in every), max(x for x, _ in every)
-    bottom, top = _room([y for line in lines if not line.dotted for _, y in line.points])
+    solid = [line for line in lines if not line.dotted]
+    ends = [y for line in solid for pair in line.band for y in pair]
+    bottom, top = _room([*(y for line in solid for _, y in line.points), *ends])
 
     def across(x: float) -> float:
         return round(3 + 90 * math.log(x / low) / (math.log(high / low) or 1.0), 2)
@@ -55,8 +59,9 @@ def curve_html(
     grid = "".join(f'<line class="grid" x1="0" x2="100%" y1="{up(y)}%" y2="{up(y)}%"/>' for y in ys)
     beside = "".join(f'<text x="100%" y="{up(y)}%" dy="4" text-anchor="end">{y:.{step}f}</text>' for y in ys)
     below = "".join(f'<text x="{across(x)}%" y="14" text-anchor="middle">{_short(x)}</text>' for x in xs)
-    drawn = "".join(_path(line, across, up, dashes(line.number)) for line in lines)
-    ends = "".join(
+    bands = "".join(_band(line, across, up) for line in lines if line.band)
+    drawn = bands + "".join(_path(line, across, up, dashes(line.number)) for line in lines)
+    marks = "".join(
         (end or _named)(line, f"{across(line.points[-1][0])}%", f"{up(line.points[-1][1])}%")
         for line in lines
         if not line.dotted
@@ -65,7 +70,7 @@ def curve_html(
     return (
         f'<figure class="still plot curve"><figcaption>{escape(y_label)}</figcaption><svg class="beside">{beside}</svg>'
         f'<svg class="field" role="img" aria-label="{escape(label)}">{grid}{_rule(rule, across, low, high)}'
-        f'<svg viewBox="0 0 100 100" preserveAspectRatio="none" class="stretched">{drawn}</svg>{ends}</svg>'
+        f'<svg viewBox="0 0 100 100" preserveAspectRatio="none" class="stretched">{drawn}</svg>{marks}</svg>'
         f'<svg class="below">{below}</svg><p>{escape(x_label)} (logarithmic)</p></figure>'
     )
 
@@ -93,6 +98,16 @@ def _path(line: Line, across: Callable[[float], float], up: Callable[[float], fl
     stroke = 'stroke-dasharray="1 4" style="stroke-width: 1.5"' if line.dotted else f'stroke-dasharray="{dashes}"'
     ink = f'data-ink="{line.number % len(COLOURS)}"'
     return f'<path class="line" d="M{points}" {stroke} vector-effect="non-scaling-stroke" {ink}/>'
+
+
+def _band(line: Line, across: Callable[[float], float], up: Callable[[float], float]) -> str:
+    """From the highest of each point to its lowest."""
+    outline = [
+        f"{across(x)} {up(ends[end])}"
+        for end, step in ((1, 1), (0, -1))
+        for (x, _), ends in list(zip(line.points, line.band, strict=True))[::step]
+    ]
+    return f'<path class="band" d="M{"L".join(outline)}Z" data-ink="{line.number % len(COLOURS)}"/>'
 
 
 def _named(line: Line, x: str, y: str) -> str:

@@ -1,0 +1,155 @@
+"""Page of what arms gain from what is looked up for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Sequence as Items
+from operator import itemgetter
+from typing import Any, ClassVar
+
+from bakeoff.compare.report.grids import grid, note
+from bakeoff.compare.report.long_context import each_asked
+from bakeoff.compare.report.marks import COLOURS, dashes, mark, sample, swatch
+from bakeoff.compare.report.markup import Html, element, join
+from bakeoff.compare.results import Results
+from bakeoff.compare.statistics import estimate
+from bakeoff.compare.tried import Tried
+from bakeoff.evaluate.tasks.curve_html import Line, curve_html
+from bakeoff.interfaces.page import Page
+
+TASK = "retrieval"
+#: Lines of what arms do without are dashed so: those of arms further down the list.
+WITHOUT = 2 * COLOURS
+OVERLAP = "overlap of a chunk with the database, at most"
+GAIN, BITS = "gain, bits per byte", "bits per byte"
+#: Pairs of a value that was tried and a number, of one trial.
+Series = Callable[[Mapping[str, Any]], Iterable[tuple[float, float]]]
+
+
+class RetrievalGains(Page):
+    """What task `retrieval` found, of all arms side by side: gains with intervals over seeds, by overlap, by number of
+    neighbours and by size of the database; and a text of each arm with what was found for it."""
+
+    title = "Retrieval"
+    tasks: ClassVar = (TASK,)
+
+    def html(self, comparison: Results) -> str:
+        """Of the arms that were tried; nothing where none was."""
+        return each_asked(comparison, TASK, _asked)
+
+
+def _asked(results: Results, task: Tried) -> Html:
+    names = [arm.name for arm in results.arms]
+    keys = [element("span", sample(names.index(name)), name) for name in names if name in task.drawn]
+    text = (
+        "Means over seeds; bands and ± are 95 % intervals over seeds. What is gained in chunks of little overlap can "
+        "hardly have been copied. Dashed: the same models shown nothing. The vertical axes do not start at zero."
+    )
+    return join(
+        _gains(results, task),
+        element("p", *keys, class_="arms"),
+        element("div", *_charts(task, names), class_="pair"),
+        note(text),
+        _by_overlap(results, task),
+        *_missing(results, task),
+        *_texts(results, task),
+    )
+
+
+def _gains(results: Results, task: Tried) -> Html:
+    """A row an arm: bits per byte with and without, and the gain against each condition."""
+    rows: list[Items[str]] = []
+    for index, arm in enumerate(results.arms):
+        drawn = task.drawn.get(arm.name)
+        if drawn:
+            bits = [_within([one["bits"][name] for one in drawn]) for name in ("found", "none")]
+            gains = [_within([one["gains"][name][0] for one in drawn], "+") for name in drawn[0]["gains"]]
+            _, low, high = drawn[0]["gains"]["none"]
+            rows.append([join(swatch(index), arm.name), *bits, *gains, f"{low:+.4f} to {high:+.4f}"])
+    first = next(iter(task.drawn.values()))[0]
+    words = {"none": "gain over nothing shown", "shuffled": "over neighbours of another chunk"}
+    words["random"] = "over random chunks"
+    head = ["arm", BITS, "shown nothing", *(words[name] for name in first["gains"])]
+    kind, count = first["pieces"]
+    text = (
+        f"Of the same models and text: the gain is what they lose when they are not shown what was found. The last "
+        f"column is of one seed, over nothing shown: its bootstrap interval over {count:,} {kind} of the text."
+    )
+    return join(grid("Gains by what is shown", [*head, "interval within one seed"], rows), note(text))
+
+
+def _within(values: Items[float], sign: str = "") -> str:
+    """A mean with half of its interval over seeds."""
+    found = estimate(values)
+    half = "" if found.half is None else f" ±{found.half:.4f}"
+    return f"{found.mean:{sign}.4f}{half}"
+
+
+def _charts(task: Tried, names: Items[str]) -> Iterator[Html]:
+    """By overlap; by neighbours and by share, where several were tried."""
+    gained = list(_lines(task, names, lambda one: [(b["most"], b["without"] - b["found"]) for b in one["up_to"]]))
+    yield _chart(gained, OVERLAP, GAIN)
+    shown = list(_lines(task, names, lambda one: [(b["most"], b["found"]) for b in one["up_to"]]))
+    alone = list(_lines(task, names, lambda one: [(b["most"], b["without"]) for b in one["up_to"]], WITHOUT))
+    yield _chart([*shown, *alone], OVERLAP, f"{BITS}, with what was found and (dashed) without")
+    for key, label in (("by_k", "neighbours of each chunk"), ("by_share", "share of the database's documents")):
+        lines = [line for line in _lines(task, names, itemgetter(key)) if len(line.points) > 1]
+        if lines:
+            yield _chart(lines, label, f"{BITS}, by {label}")
+
+
+def _lines(task: Tried, names: Items[str], series: Series, further: int = 0) -> Iterator[Line]:
+    """A line an arm: means over seeds at the values that all have, with their intervals."""
+    for name, drawn in task.drawn.items():
+        seeds = [dict(series(one)) for one in drawn]
+        shared = sorted(set.intersection(*(set(seed) for seed in seeds)))
+        if shared:
+            found = [estimate([seed[x] for seed in seeds]) for x in shared]
+            band = [each.interval for each in found if each.interval] if not further else []
+            points = [(x, each.mean) for x, each in zip(shared, found, strict=True)]
+            yield Line(name, points, names.index(name) + further, band=band)
+
+
+def _chart(lines: Items[Line], x_label: str, y_label: str) -> Html:
+    def end(line: Line, x: str, y: str) -> Html:
+        return join() if line.number >= WITHOUT else mark(line.number, x=x, y=y)
+
+    return element("div", Html(curve_html(lines, x_label, y_label, end=end, dashes=dashes)), class_="chart")
+
+
+def _by_overlap(results: Results, task: Tried) -> Html:
+    """A row an arm: what it gains in chunks of at most each overlap, and their share of the bytes."""
+    first = next(iter(task.drawn.values()))[0]
+    most = [bucket["most"] for bucket in first["up_to"]]
+    shares = ["", *(f"{100 * bucket['share']:.1f} %" for bucket in first["up_to"])]
+    rows: list[Items[str]] = [["share of bytes", *shares[1:]]]
+    for index, arm in enumerate(results.arms):
+        drawn = task.drawn.get(arm.name)
+        if drawn:
+            gains = [{b["most"]: b["without"] - b["found"] for b in one["up_to"]} for one in drawn]
+            cells = [_within(own, "+") if (own := [g[end] for g in gains if end in g]) else "–" for end in most]
+            rows.append([join(swatch(index), arm.name), *cells])
+    head = ["arm", *(f"overlap ≤ {end:g}" for end in most)]
+    text = (
+        f"Gain in bits per byte of the tokens in whole chunks. Overlap: the longest run of tokens that a chunk has in "
+        f"common with any of its {first['candidates']} nearest neighbours and what follows them, as a share of the "
+        "chunk. The shares are the first arm's."
+    )
+    return join(grid("Gain by overlap", head, rows), note(text))
+
+
+def _missing(results: Results, task: Tried) -> Iterator[Html]:
+    """Who was not tried, a line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for arm in results.arms:
+        if arm.name in task.missing:
+            reasons.setdefault(task.missing[arm.name], []).append(arm.name)
+    for reason, arms in reasons.items():
+        yield note(f"Not tried: {', '.join(arms)} ({reason}).")
+
+
+def _texts(results: Results, task: Tried) -> Iterator[Html]:
+    """What each arm's first seed shows, closed but for the first."""
+    for number, piece in enumerate(task.shown):
+        summary = element("summary", f"{piece.arm}, seed {piece.seed}: texts and what was found for them")
+        yield element("details", summary, Html(piece.html), open=not number)
