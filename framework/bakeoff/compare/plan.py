@@ -194,7 +194,7 @@ class _Texts:
             data: Data = recipe.build("data")
             tokenizer = digest(recipe.tree["data"]["tokenizer"])
             if self.prepare:
-                data.prepare(progress=self.progress)
+                data.prepare(progress=self.progress).find_neighbours()
                 self.known[key] = Text(data.vocab_size, data.fingerprint, tokenizer)
             else:
                 self.known[key] = Text(vocabulary_size(recipe, data), "not prepared", tokenizer)

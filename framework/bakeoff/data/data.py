@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Sampler
 
-from bakeoff.data.lanes import LaneBatches, LaneRows, ValidationLanes
+from bakeoff.data.lanes import LaneBatches, LaneRows, ValidationLanes, refuse_short
 from bakeoff.data.loading import MicroBatches, Rows, ValidationBatches, as_it_is, spread
-from bakeoff.data.packing import Batch, Windows
+from bakeoff.data.packing import Batch, Windows, rows
 from bakeoff.data.preparing import Preparation, cache_folder
 from bakeoff.data.retrieval import Lookup, Retrieval
 from bakeoff.data.retrieval.retrieved import Retrieved
@@ -198,7 +198,7 @@ class Data:
         )  # fmt: skip
         dealt = {"micro": self.micro(ranks), "first_step": first_step, "ranks": ranks, "rank": rank}
         if stateful:
-            self._refuse_short_lanes(windows)
+            refuse_short(windows, self.global_batch)
             lanes = LaneBatches(windows=windows.whole, seed=seed, lanes=self.global_batch, **dealt)
             return self._loader("train", windows, lanes)
         if windows.whole < self.global_batch:
@@ -241,16 +241,25 @@ class Data:
             return self._loader("validation", windows, lanes)
         return self._loader("validation", windows, ValidationBatches(spread(windows.all, wanted), **dealt))
 
+    def rows(self, split: str, starts: np.ndarray, *, length: int, wanted: int) -> Batch:
+        """A batch of rows of any `length` that begin anywhere in a split, `wanted` tokens each with those ahead.
+
+        What is retrieved for their chunks is searched for now.
+        """
+        store = self.store(split)
+        batch = rows(store, starts, wanted, isolate=self.isolate_documents, padding=self.tokenizer.padding)
+        return batch if self.retrieval is None else {**batch, **self.retrieved.of(store, starts, length)}
+
     def _windows(self, split: str, tokens_wanted: int) -> Windows:
         return Windows(len(self.store(split).tokens), self.length, tokens_wanted)
 
     def _loader(self, split: str, windows: Windows, batches: Sampler[Any]) -> DataLoader[Batch]:
         in_lanes = isinstance(batches, (LaneBatches, ValidationLanes))
         told = {"isolate": self.isolate_documents, "always": in_lanes}
-        rows = Rows(self.store(split), windows, padding=self.tokenizer.padding, **told)
-        with_neighbours = rows if self.retrieval is None else self.retrieved.rows(rows)
+        plain = Rows(self.store(split), windows, padding=self.tokenizer.padding, **told)
+        with_neighbours = plain if self.retrieval is None else self.retrieved.rows(plain)
         return DataLoader(
-            LaneRows(rows) if in_lanes else with_neighbours,
+            LaneRows(plain) if in_lanes else with_neighbours,
             batch_sampler=batches,
             num_workers=self.workers,
             collate_fn=as_it_is,
@@ -262,17 +271,6 @@ class Data:
             raise UserError(
                 "trainer.stateful: true with data.retrieval: chunks count from a row's first token, and the rows of "
                 "lanes go on from others; set trainer.stateful: false, or leave data.retrieval out"
-            )
-
-    def _refuse_short_lanes(self, windows: Windows) -> None:
-        lanes, each = self.global_batch, self.length
-        if windows.whole < 2 * lanes:
-            most = windows.whole // 2
-            advice = f"or set data.batch_tokens to at most {most * each} " if most else ""
-            raise UserError(
-                f"trainer.stateful: the {lanes} rows of a step (data.batch_tokens {self.batch_tokens} / data.length "
-                f"{each}) are lanes of at least 2 rows each, {2 * lanes} in all, but the train split has "
-                f"{windows.whole}; give the corpus more text {advice}or set trainer.stateful: false"
             )
 
     def _too_short(self, split: str, windows: Windows, needed: int) -> str:

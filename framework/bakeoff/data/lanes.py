@@ -12,7 +12,8 @@ from torch.utils.data import Dataset, Sampler
 
 from bakeoff.data.loading import Rows
 from bakeoff.data.order import sample_order
-from bakeoff.data.packing import Batch
+from bakeoff.data.packing import Batch, Windows
+from bakeoff.errors import UserError
 
 #: Number of a window, and whether a lane begins with it.
 Place = tuple[int, bool]
@@ -97,3 +98,16 @@ class LaneRows(Dataset[Batch]):
         numbers, fresh = zip(*places, strict=True)
         batch = self.rows.__getitems__(list(numbers))
         return {**batch, "fresh": torch.tensor(fresh) if any(fresh) else None}
+
+
+def refuse_short(windows: Windows, lanes: int) -> None:
+    """Raise `UserError` where so many lanes would have fewer than two of the train split's windows each."""
+    each = windows.length
+    if windows.whole < 2 * lanes:
+        most = windows.whole // 2
+        advice = f"or set data.batch_tokens to at most {most * each} " if most else ""
+        raise UserError(
+            f"trainer.stateful: the {lanes} rows of a step (data.batch_tokens {lanes * each} / data.length {each}) are "
+            f"lanes of at least 2 rows each, {2 * lanes} in all, but the train split has {windows.whole}; give the "
+            f"corpus more text {advice}or set trainer.stateful: false"
+        )

@@ -71,7 +71,7 @@ class Assembly:
 
 def assemble(recipe: Recipe, *, progress: bool, filled: bool = True) -> Assembly:
     """Prepare the data, build and initialise the model; unless `filled`, it stays on the meta device without values."""
-    data = recipe.build("data").prepare(progress=progress)
+    data = recipe.build("data").prepare(progress=progress).find_neighbours()
     with nullcontext() if filled else torch.device("meta"):
         model = recipe.build("model", vocab_size=data.vocab_size, max_length=data.length)
     if filled:

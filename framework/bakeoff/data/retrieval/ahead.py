@@ -22,7 +22,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 #: Name -> type of the files: chunks of all rows up to and with each; numbers and scores of each chunk's neighbours.
 ENDS, NUMBERS, SCORES = "ends", "numbers", "scores"
-TYPES = {ENDS: np.dtype("<i8"), NUMBERS: np.dtype("<i8"), SCORES: np.dtype("<f4")}
+TYPES: dict[str, np.dtype] = {ENDS: np.dtype("<i8"), NUMBERS: np.dtype("<i8"), SCORES: np.dtype("<f4")}
 #: Chunks that are searched at once, about.
 AT_ONCE = 512
 

@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from bakeoff.data.loading import Rows
+from bakeoff.data.packing import Batch
 from bakeoff.data.preparing import Preparation
 from bakeoff.data.retrieval.ahead import Ahead, neighbours_of
-from bakeoff.data.retrieval.batches import NeighbourRows
+from bakeoff.data.retrieval.batches import NeighbourRows, laid_out
 from bakeoff.data.retrieval.database import Database
+from bakeoff.data.retrieval.grid import grid
 from bakeoff.data.retrieval.lookup import Lookup
 from bakeoff.data.retrieval.section import Retrieval
 from bakeoff.data.store import TokenStore
@@ -90,6 +94,11 @@ class Retrieved:
                 progress=self.progress,
             )
         return self._ahead[split]
+
+    def of(self, store: TokenStore, starts: np.ndarray, length: int) -> Batch:
+        """What is found now for the rows of any length that begin at `starts` of a split, as batches hold it."""
+        chunks = grid(store, starts, length, self.retrieval.chunk, isolate=self.isolate)
+        return laid_out(self.lookup, chunks, self.lookup.found(store, chunks).numbers, len(starts))
 
     def rows(self, rows: Rows) -> NeighbourRows:
         """The same rows with what is found for them."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from bakeoff.data import Data
 from bakeoff.data.loading import spread
-from bakeoff.data.packing import Batch, Windows, rows
+from bakeoff.data.packing import Batch, Windows
 from bakeoff.errors import CapabilityError, UserError
 from bakeoff.evaluate.lengthening import lengthened
 from bakeoff.evaluate.measured import Measured
@@ -117,10 +117,9 @@ class Spans:
         """All spans in rows of `length` tokens, `at_once` of them in a batch."""
         inner = np.arange(0, self.longest, length)
         starts = (self.starts[:, None] + inner).flatten()
-        store, padding = self.data.store("validation"), self.data.tokenizer.padding
         for first in range(0, len(starts), at_once):
             chosen = starts[first : first + at_once]
-            yield rows(store, chosen, length + self.ahead, isolate=self.data.isolate_documents, padding=padding)
+            yield self.data.rows("validation", chosen, length=length, wanted=length + self.ahead)
 
 
 def spans_of(measured: Measured, lengths: dict[str, int]) -> Spans:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from bakeoff.data.loading import spread
-from bakeoff.data.packing import Batch, Windows, rows
+from bakeoff.data.packing import Batch, Windows
 from bakeoff.errors import CapabilityError, UserError
 from bakeoff.evaluate.lengthening import lengthened
 from bakeoff.evaluate.measured import Measured
@@ -136,9 +136,9 @@ class LossByPosition(Task):
             )
         count = windows.whole if wanted is None else max(1, wanted // length)
         starts = spread(windows.whole, count) * length
-        read = partial(rows, store, isolate=data.isolate_documents, padding=data.tokenizer.padding)
+        read = partial(data.rows, "validation", length=length, wanted=length + 1)
         at_once = max(1, measured.batch * measured.length // length)
-        return [read(starts[i : i + at_once], length + 1) for i in range(0, len(starts), at_once)]
+        return [read(starts[i : i + at_once]) for i in range(0, len(starts), at_once)]
 
     def _demand(self, measured: Measured) -> None:
         """All that can be refused is, before anything is read."""
