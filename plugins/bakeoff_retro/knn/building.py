@@ -17,6 +17,7 @@ from bakeoff.parts.files import file_hash, read_sealed, seal, sync_folder, write
 from torch import Tensor, nn
 
 from bakeoff_retro.knn.datastore import FORMAT, IDS, KEYS, MANIFEST, TYPES, VALUES, Datastore, fingerprint
+from bakeoff_retro.knn.head import plain_weights
 
 #: End of the name of a datastore that is not whole, and the file in it that says how far it is.
 UNFINISHED, REACHED = ".unfinished", "reached.json"
@@ -52,8 +53,10 @@ class Source:
         self.targets = wanted * data.length
         """About how many there are."""
         self.width, self.vocab_size = run.model.context.d_model, data.vocab_size
+        weights = plain_weights(run.model)
         self.made_with = {
-            "model": fingerprint(run.model.state_dict()),
+            "model": fingerprint(weights),
+            "head": fingerprint({name.removeprefix("head."): weights[name] for name in weights if name[:5] == "head."}),
             "tokenizer": _tokenizer(run.tokenizer),
             "data": data.fingerprint,
             "objective": repr(run.recipe.full["objective"]),
@@ -99,12 +102,19 @@ def build(source: Source, folder: Path, *, kind: str = "float16", tell: Callable
     if not entries:
         raise UserError(f"the train split has no token that the run's objective predicts: {folder} would be empty")
     sizes = {"entries": entries, "width": source.width, "vocab_size": source.vocab_size, "type": kind}
-    prints = {"head": fingerprint(source.model.head.state_dict()), **source.made_with}
-    write_sealed(partial / MANIFEST, {"format": FORMAT, **prints, **sizes})
+    write_sealed(partial / MANIFEST, {"format": FORMAT, **source.made_with, **sizes})
     (partial / REACHED).unlink()
     os.replace(partial, folder)
     sync_folder(folder.parent)
     return Datastore(folder)
+
+
+def opened(folder: Path, run: Any) -> Datastore:
+    """The datastore in a folder, that of the run; else `UserError`."""
+    made = Datastore(folder)
+    if made.model != fingerprint(plain_weights(run.model)):
+        raise UserError(f"{folder} is the datastore of other weights than those of {run.folder}")
+    return made
 
 
 @contextmanager

@@ -14,7 +14,8 @@ PATIENCE = 5.0
 
 
 class DatastoreCommand(Command):
-    """Write the datastore of a trained run for the head `knn_lm`; the same command goes on where it was killed."""
+    """Write the datastore of a trained run for the head `knn_lm`; the same command goes on where it was killed, and
+    with `--search` adds an index to a datastore that is finished."""
 
     help = "a trained run's hidden states and the tokens that came after them, for head knn_lm"
 
@@ -24,6 +25,9 @@ class DatastoreCommand(Command):
         parser.add_argument("--folder", type=Path, required=True, help="the datastore that is made")
         parser.add_argument("--tokens", type=int, help="about so many, spread over the train split (default: all)")
         parser.add_argument("--type", choices=["float16", "float32"], default="float16", help="of the keys")
+        parser.add_argument(
+            "--search", choices=["flat", "hnsw", "ivf_pq"], default="flat", help="the index over the keys"
+        )
         parser.add_argument("--device", help="where the model runs (default: a GPU if there is one)")
         parser.add_argument("--trust", action="store_true", help="run the scripts that the run carries")
 
@@ -33,13 +37,20 @@ class DatastoreCommand(Command):
         from bakeoff import load_run
         from bakeoff.parts.files import expanded
 
-        from bakeoff_retro.knn.building import Source, build
+        from bakeoff_retro.knn.building import Source, build, opened
+        from bakeoff_retro.knn.indexes import write_index
 
         device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
         run = load_run(arguments.run, trust=arguments.trust, device=device)
-        source = Source(run, tokens=arguments.tokens)
-        tell = Lines(source.targets)
-        made = build(source, expanded(arguments.folder), kind=arguments.type, tell=tell)
+        folder = expanded(arguments.folder)
+        if folder.exists() and arguments.search != "flat":
+            made = opened(folder, run)
+        else:
+            source = Source(run, tokens=arguments.tokens)
+            made = build(source, folder, kind=arguments.type, tell=Lines(source.targets))
+        if arguments.search != "flat":
+            print(f"building {arguments.search} over {made.entries:,} keys …", file=sys.stderr, flush=True)
+            write_index(made, arguments.search)
         print(f"{made.folder}: {made.entries:,} entries of {made.width} numbers")
         return 0
 

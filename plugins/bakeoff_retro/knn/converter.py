@@ -10,7 +10,7 @@ from bakeoff.parts.weights import disagreements
 from torch import Tensor, nn
 
 from bakeoff_retro.knn.datastore import fingerprint
-from bakeoff_retro.knn.head import KNNLM
+from bakeoff_retro.knn.head import KNNLM, plain_weights
 
 
 class KNNLMHead(Converter):
@@ -21,14 +21,12 @@ class KNNLMHead(Converter):
 
     def from_run(self, source: nn.Module, model: nn.Module, seed: int) -> dict[str, Tensor]:
         """See `Converter`."""
-        given = source.state_dict()
+        made = plain_weights(source)
         around: Any = model.get_submodule("head")
-        made = dict(given)
         if isinstance(around, KNNLM):
-            if around.store is not None and fingerprint(given) != around.store.model:
+            if around.store is not None and fingerprint(made) != around.store.model:
                 raise UserError(f"{around.store.folder} is the datastore of other weights than this run's")
-            if not isinstance(source.get_submodule("head"), KNNLM):
-                made = {_inside(name): tensor for name, tensor in given.items()}
+            made = {_inside(name): tensor for name, tensor in made.items()}
         told = disagreements(made, model.state_dict())
         if told:
             raise UserError(

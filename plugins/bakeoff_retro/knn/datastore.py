@@ -23,7 +23,7 @@ from torch import Tensor
 FORMAT = 1
 MANIFEST, KEYS, VALUES = "manifest.json", "keys", "values"
 #: Types that keys can have, by name.
-TYPES = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
+TYPES: dict[str, np.dtype[Any]] = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
 IDS = np.dtype("<i4")
 
 

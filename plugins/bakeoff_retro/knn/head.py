@@ -16,6 +16,7 @@ from bakeoff.parts.vocabulary import Vocabulary
 from torch import Tensor, nn
 
 from bakeoff_retro.knn.datastore import Datastore, fingerprint
+from bakeoff_retro.knn.indexes import INDEXES, found_by, open_index
 from bakeoff_retro.knn.nearest import nearest
 
 
@@ -32,9 +33,12 @@ class KNNLM(Head):
     ----------
     head : gives p_LM; it has the parameters.
     datastore : folder; None: this is the head inside, exactly, and so it is where `weight` is 0.
-    k : neighbours of a token.
+    k : neighbours of a token; the paper has 1024, at more cost.
     weight : of p_kNN, from 0 and below 1.
     temperature : what squared distances are divided by.
+    search : "flat" compares with every key, on the device of the model; "hnsw" and "ivf_pq" ask an index that the
+        datastore holds (`bakeoff datastore --search`), on the CPU, which may miss some of the nearest. They gain where
+        k is far below 1000, and 64.
     """
 
     reference = Reference(
@@ -50,9 +54,10 @@ class KNNLM(Head):
         *,
         head: Callable[[LayerContext], Head] = Vocabulary,
         datastore: str | None = None,
-        k: int = 1024,
+        k: int = 64,
         weight: float = 0.25,
         temperature: float = 1.0,
+        search: str = "flat",
     ):
         super().__init__(context)
         if k < 1:
@@ -61,9 +66,12 @@ class KNNLM(Head):
             raise ValueError(f"weight is {weight}; it must lie in 0 <= weight < 1")
         if temperature <= 0:
             raise ValueError(f"temperature is {temperature}; it must be positive")
+        if search not in ("flat", *INDEXES):
+            raise ValueError(f"search is '{search}'; it is one of flat, {', '.join(INDEXES)}")
         self.k, self.weight, self.temperature = k, weight, temperature
-        self.inner = head(context)
+        self.inner, self.vocab_size = head(context), context.vocab_size
         self.store = None if datastore is None else _opened(expanded(datastore), context, k)
+        self.index = None if self.store is None or search == "flat" else open_index(self.store, search)
         claims = self.inner.capabilities
         self.capabilities = claims if self.store is None else replace(claims, tensor_parallel=False, compile=False)
         self._checked: list[tuple[int, int]] = []
@@ -110,11 +118,11 @@ class KNNLM(Head):
         return total, total.detach()
 
     def flops(self, queries: int, keys: int) -> int:
-        """The head inside, and the product of the tokens' states with every key."""
-        searched = self.store is not None and self.weight
-        return self.inner.flops(queries, keys) + (
-            2 * queries * self.store.entries * self.store.width if searched else 0
-        )
+        """The head inside, and the product of states with every key; what an index compares hangs on the states."""
+        inside, store = self.inner.flops(queries, keys), self.store
+        if store is None or not self.weight or self.index is not None:
+            return inside
+        return inside + 2 * queries * store.entries * store.width
 
     @torch.compiler.disable
     def _neighbours(self, store: Datastore, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,7 +131,8 @@ class KNNLM(Head):
         places = (*hidden.shape[:2], self.k)
         wide = torch.promote_types(hidden.dtype, torch.float32)
         keys, values = store.on(hidden.device)
-        found = nearest(hidden.flatten(0, 1).to(wide), keys, self.k)
+        queries = hidden.flatten(0, 1).to(wide)
+        found = nearest(queries, keys, self.k) if self.index is None else found_by(self.index, queries, self.k)
         values = values[found.numbers].long()
         return (-found.distances / self.temperature).log_softmax(-1).view(places), values.view(places)
 
@@ -144,24 +153,31 @@ class KNNLM(Head):
         held = [(tensor.data_ptr(), tensor._version) for tensor in self.inner.state_dict().values()]
         if held == self._checked:
             return
-        if fingerprint(self.inner.state_dict()) != store.head:
+        told = None
+        if store.vocab_size != self.vocab_size:
+            told = f"it has a vocabulary of {store.vocab_size}, and the model one of {self.vocab_size}"
+        elif fingerprint(self.inner.state_dict()) != store.head:
+            told = "the weights of the head differ"
+        if told:
             raise UserError(
-                f"{store.folder} is of other weights than this model's (those of the head differ); make it anew: "
-                "bakeoff datastore RUN --folder FOLDER"
+                f"{store.folder} is the datastore of another model: {told}; make one of this: bakeoff datastore RUN"
             )
         self._checked = held
 
 
+def plain_weights(model: nn.Module) -> dict[str, Tensor]:
+    """A model's weights by the names that they have where its head stands by itself, not inside a `KNNLM`."""
+    inside = isinstance(model.get_submodule("head"), KNNLM)
+    weights = model.state_dict()
+    return {name.replace("head.inner.", "head.", 1) if inside else name: value for name, value in weights.items()}
+
+
 def _opened(folder: Path, context: LayerContext, k: int) -> Datastore:
     store = Datastore(folder)
-    for what, theirs, ours in (
-        ("states of width", store.width, context.d_model),
-        ("a vocabulary of", store.vocab_size, context.vocab_size),
-    ):
-        if theirs != ours:
-            raise UserError(
-                f"{folder} holds {what} {theirs}, and the model has {ours}: it is another model's datastore"
-            )
+    if store.width != context.d_model:
+        raise UserError(
+            f"{folder} holds states of width {store.width}, and the model's are {context.d_model} wide: it is another's"
+        )
     if k > store.entries:
         raise UserError(f"k is {k}, and {folder} holds {store.entries} entries; k can be at most that")
     return store

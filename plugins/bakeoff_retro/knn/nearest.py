@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 #: Queries and keys that are compared at once: 64 MiB of scores in float32.
-QUERIES, KEYS = 1024, 16384
+QUERIES, KEYS = 256, 65536
 
 
 class Nearest(NamedTuple):
