@@ -56,6 +56,11 @@ def _retrieval(recipe: Recipe, model: Any) -> None:
             f"{at}: no part of the model reads what is retrieved; use one that does, such as block `retro` or backbone "
             "`prepend`, or leave data.retrieval out"
         )
+    if recipe.stateful:
+        raise CapabilityError(
+            f"{at}: chunks count from a row's first token, and with trainer.stateful: true rows go on from others; set "
+            "trainer.stateful: false, or leave data.retrieval out"
+        )
     if not recipe.build("objective").shows_neighbours:
         named = recipe.tree["objective"]["use"]
         raise CapabilityError(f"{at}: objective {named} shows the model no neighbours; use objective causal")
