@@ -150,10 +150,11 @@ class MemorizingAttention(Attention):
 
     def flops(self, queries: int, keys: int) -> int:
         """That of `attention`; 2 N H a key beyond the window that is searched, and 2 N H one that is taken."""
+        W = self.window
+        assert W is not None
+        local = seen_pairs(queries, keys, W)
         beyond, taken = (
-            seen_pairs(queries, keys, None if most is None else self.window + most)
-            - seen_pairs(queries, keys, self.window)
-            for most in (self.memory, self.k)
+            seen_pairs(queries, keys, None if most is None else W + most) - local for most in (self.memory, self.k)
         )
         return super().flops(queries, keys) + 2 * self.head_width * self.n_heads * (beyond + taken)
 

@@ -95,7 +95,7 @@ def look_up(q: Tensor, k: Tensor, v: Tensor, beyond: Beyond, count: int, scale: 
     Query head h reads key head h // (H / K). Products, softmax and sums are float32 at least. A query that has no key
     to look up gets zeros, and `found` False.
     """
-    out, found = _LookUp.apply(q, k, v, beyond, count, scale)  # type: ignore[misc]
+    out, found = _LookUp.apply(q, k, v, beyond, count, scale)
     return out, found
 
 
@@ -135,9 +135,10 @@ class _LookUp(torch.autograd.Function):
         places = torch.zeros(weights.shape, dtype=torch.int32, device=q.device)
         out, found = q.new_zeros(B, T, H, v.shape[3]), torch.zeros(B, T, H, dtype=torch.bool, device=q.device)
         with torch.autocast(q.device.type, enabled=False):
+            searched = k.to(wide).transpose(1, 2).flatten(0, 1)  # (B K, S, N)
             for block in beyond.blocks(rows):
                 here, keys = slice(block.start, block.stop), slice(block.first, block.last)
-                scores = _products(q[:, here].to(wide), k[:, keys].to(wide))  # (B, t, H, keys)
+                scores = _products(q[:, here].to(wide), searched[:, keys])  # (B, t, H, keys)
                 scores = scores.masked_fill_(~block.mask[:, :, None], -math.inf)
                 values, chosen = largest(scores, beyond.keys.index[:, None, None, keys], count)
                 some = slice(0, values.shape[-1])
@@ -172,12 +173,11 @@ def _rows(q: Tensor, keys: int, width: int, count: int) -> int:
 
 
 def _products(q: Tensor, k: Tensor) -> Tensor:
-    """(B, T, H, N) and (B, S, K, N) -> (B, T, H, S)."""
-    B, T, H, _ = q.shape
-    S, K = k.shape[1:3]
-    grouped = q.unflatten(2, (K, -1)).transpose(1, 2).flatten(2, 3)  # (B, K, T H/K, N)
-    products = grouped @ k.permute(0, 2, 3, 1)
-    return products.view(B, K, T, H // K, S).transpose(1, 2).flatten(2, 3)
+    """(B, T, H, N) and (B K, S, N) -> (B, T, H, S)."""
+    (B, T, H, N), S = q.shape, k.shape[1]
+    K = k.shape[0] // B
+    grouped = q.unflatten(2, (K, -1)).transpose(1, 2).reshape(B * K, T * H // K, N)
+    return (grouped @ k.mT).view(B, K, T, H // K, S).transpose(1, 2).flatten(2, 3)
 
 
 def _chosen(x: Tensor, places: Tensor) -> Tensor:
