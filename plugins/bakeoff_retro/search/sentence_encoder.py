@@ -16,6 +16,7 @@ import torch
 from bakeoff.errors import MissingExtra, UserError
 from bakeoff.interfaces import Embedder, Reference
 from bakeoff.parts.files import expanded, file_hash, read_mapping, seal
+from safetensors import SafetensorError
 
 from bakeoff_retro.search.libraries import transformers
 
@@ -122,7 +123,7 @@ class SentenceEncoder(Embedder):
                 model = library.AutoModel.from_pretrained(
                     self._folder, use_safetensors=True, dtype=torch.float32, **place
                 )
-            except (OSError, ValueError, KeyError, RuntimeError) as error:
+            except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
                 raise UserError(f"{NAME}: cannot load the encoder in {self._folder}: {error}") from error
         return _Encoder(model.eval().to(self.device), tokenizer, min(tokenizer.model_max_length, _positions(model)))
 
