@@ -32,6 +32,8 @@ class Generate(Command):
         parser.add_argument("--max-new-tokens", type=int, metavar="N", help=most)
         parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before it; repeatable")
         parser.add_argument("--seed", type=int, help="of sampling (default: the recipe's)")
+        nothing = "look nothing up, where the model reads what is retrieved"
+        parser.add_argument("--no-lookup", action="store_true", help=nothing)
         parser.add_argument("--stream", action="store_true", help="show text as it comes; for one prompt")
         parser.add_argument("--device", help="such as cpu or cuda (default: a GPU where there is one)")
         parser.add_argument("--trust", action="store_true", help="run the scripts that the run carries")
@@ -49,6 +51,8 @@ class Generate(Command):
             options["sampler"] = chosen_sampler(run.recipe, arguments.sampler)
         if arguments.seed is not None:
             options["seed"] = arguments.seed
+        if arguments.no_lookup:
+            options["lookup"] = None
         if arguments.stream:
             _write(prompts[0])
             run.generate(prompts, stream=lambda row, text: _write(text), **options)

@@ -14,6 +14,7 @@ from bakeoff.evaluate.precision import autocast
 from bakeoff.evaluate.stepping import TrainingSteps
 from bakeoff.model.bits import evaluate_bits
 from bakeoff.model.decoding import Rows
+from bakeoff.model.looking import reads_neighbours
 from bakeoff.model.modes import evaluating
 from bakeoff.parts.samplers import Greedy
 
@@ -49,14 +50,16 @@ def throughput(measured: Measured) -> dict[str, float]:
 def decode(measured: Measured) -> dict[str, float]:
     """Greedy decoding of one row after a prompt of half the length: `tokens_per_second` of the median step.
 
-    An end id does not end it. Raises `CapabilityError` where a part keeps no state.
+    An end id does not end it. A model that reads what is retrieved looks up each chunk that it completes. Raises
+    `CapabilityError` where a part keeps no state.
     """
     prompt = max(1, measured.length // 2)
     new = max(2, measured.length - prompt)
     ids = [int(token) for token in measured.data.store("validation").tokens[:prompt]]
-    greedy = Greedy()
+    greedy, retrieves = Greedy(), measured.data.retrieval is not None and reads_neighbours(measured.model)
+    lookup = measured.data.lookup() if retrieves else None
     with evaluating(measured.model), torch.inference_mode():
-        row = Rows(measured.model, measured.data.tokenizer, [ids], new, seed=0)
+        row = Rows(measured.model, measured.data.tokenizer, [ids], new, seed=0, lookup=lookup)
         row.prefill()
         places = iter(range(new))
 

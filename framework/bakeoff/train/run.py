@@ -14,6 +14,7 @@ from bakeoff.errors import RegistryError, UserError
 from bakeoff.interfaces.tokenizer import Tokenizer
 from bakeoff.model import LanguageModel
 from bakeoff.model.generate import generate
+from bakeoff.model.looking import Lookup, reads_neighbours
 from bakeoff.parts.files import expanded, file_hash, read_sealed
 from bakeoff.parts.tensor_files import load_plain
 from bakeoff.recipe import Recipe
@@ -61,8 +62,26 @@ class Run:
         """The run's data, prepared when first asked for."""
         return self.recipe.build("data").prepare(progress=False)
 
+    @cached_property
+    def lookup(self) -> Lookup | None:
+        """What the recipe retrieves from, where a part of the model reads it; opened, or made, when first asked for."""
+        if self.recipe.tree["data"].get("retrieval") is None or not reads_neighbours(self.model):
+            return None
+        try:
+            return self.data.lookup()
+        except UserError as error:
+            raise UserError(
+                f"what the model of {self.folder} looks things up in cannot be opened: {error}; to generate without "
+                "it, pass lookup=None (--no-lookup)"
+            ) from error
+
     def generate(self, prompts: Any, **options: Any) -> list[str]:
-        """New text for each prompt; the recipe's sampler unless another is given. See `bakeoff.model.generate`."""
+        """New text for each prompt, by the recipe's sampler and `lookup` unless others are given.
+
+        See `bakeoff.model.generate`.
+        """
+        if "lookup" not in options:
+            options["lookup"] = self.lookup
         options.setdefault("sampler", self.recipe.build("sampler"))
         options.setdefault("seed", self.recipe.seed_of("sampling"))
         return generate(self.model, self.tokenizer, prompts, **options)
