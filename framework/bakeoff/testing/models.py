@@ -146,7 +146,7 @@ def _located(finding: Finding, law: Law, subject: Subject) -> Finding:
 def _culprits(subject: Subject, outer: nn.Module, reason: Callable[[Subject], str | None]) -> Iterator[str]:
     """Reasons of the mixers and feed-forwards inside a part that break a law by themselves, with where they stand."""
     for path, part in outer.named_modules():
-        if isinstance(part, StatefulPart) and part.kind in ("mixer", "feed_forward"):
+        if isinstance(part, StatefulPart) and getattr(part, "kind", None) in ("mixer", "feed_forward"):
             found = reason(subject.inner(part))
             if found is not None:
                 yield f"{path} ({type(part).__name__}): {found}"
