@@ -30,6 +30,8 @@ _PLACES = {
     "balance": "model.blocks.layer.feed_forward.balance.0",
     "tokenizer": "data.tokenizer",
     "corpus": "data.corpus",
+    "retriever": "data.retrieval.retriever",
+    "embedder": "data.retrieval.retriever.embedder",
     "objective": "objective",
     "schedule": "schedule",
     "sampler": "sampler",
@@ -74,10 +76,12 @@ def _arguments(candidate: Candidate) -> None:
 
 def _around(candidate: Candidate) -> dict[str, Any]:
     """What the small recipe lacks for a component of this kind to find its place."""
-    if candidate.kind not in ("router", "balance"):
-        return {}
-    mixture = {"use": "mixture_of_experts", "n_experts": EXPERTS, "balance": [{"use": "router_z_loss"}]}
-    return {"model.blocks.layer.feed_forward": mixture}
+    if candidate.kind in ("router", "balance"):
+        mixture = {"use": "mixture_of_experts", "n_experts": EXPERTS, "balance": [{"use": "router_z_loss"}]}
+        return {"model.blocks.layer.feed_forward": mixture}
+    if candidate.kind in ("retriever", "embedder"):
+        return {"data.retrieval": {"chunk": 8, "retriever": {"use": "flat", "embedder": {"use": "static"}}}}
+    return {}
 
 
 def _links(path: str) -> dict[str, int]:
