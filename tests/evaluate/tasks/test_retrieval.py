@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from bakeoff.errors import CapabilityError, UserError
-from bakeoff.evaluate import asked
+from bakeoff.evaluate import MEASURES, asked
 from bakeoff.evaluate.tasks.chunk_losses import Chunked
 from bakeoff.evaluate.tasks.retrieval import Retrieval as Task
 from bakeoff.evaluate.tasks.shown_neighbours import deranged
@@ -154,6 +154,17 @@ def test_the_gain_is_what_was_copied(copying):
     assert answer.data["pieces"] == ["rows", 4]
     assert json.loads(json.dumps(answer.data)) == answer.data
     assert set(found) <= set(Task.figures)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"data.isolate_documents": False}, {"data.length": 20, "data.batch_tokens": 40}, {"validation.tokens": 50}],
+    ids=["documents", "one text", "ragged", "a part"],
+)
+def test_with_what_was_found_it_is_what_validation_measures(copying, changes):
+    measured = copying(**changes)
+    found, _ = figures(measured)
+    assert MEASURES["validation"](measured)["bits_per_byte"] == pytest.approx(found["bits_per_byte"], rel=1e-9)
 
 
 def test_what_is_copied_is_told_apart_by_overlap(copying):
