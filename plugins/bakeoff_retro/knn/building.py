@@ -43,13 +43,14 @@ class Source:
     def __init__(self, run: Any, *, tokens: int | None = None):
         if tokens is not None and tokens < 1:
             raise UserError(f"tokens is {tokens}; it must be at least 1")
-        self.model, data = run.model.eval(), run.data
+        self.model, self.data = run.model.eval(), run.data
+        data, micro = self.data, self.data.micro()
         self.objective = run.recipe.build("objective").eval()
-        self.rows = data.training(tokens_wanted=self.objective.tokens_wanted(data.length), seed=0).dataset
-        count = self.rows.windows.all
+        self.ahead = self.objective.tokens_wanted(data.length) - data.length
+        count = max(0, -(-(len(data.store("train").tokens) - self.ahead) // data.length))
         wanted = count if tokens is None else min(count, -(-tokens // data.length))
-        numbers = np.arange(wanted) * count // wanted
-        self.batches = [numbers[start : start + data.micro()].tolist() for start in range(0, wanted, data.micro())]
+        self.numbers = np.split(np.arange(wanted) * count // max(1, wanted), range(micro, wanted, micro))
+        """Of the rows, batch by batch."""
         self.targets = wanted * data.length
         """About how many there are."""
         self.width, self.vocab_size = run.model.context.d_model, data.vocab_size
@@ -60,7 +61,7 @@ class Source:
             "tokenizer": _tokenizer(run.tokenizer),
             "data": data.fingerprint,
             "objective": repr(run.recipe.full["objective"]),
-            "rows": [wanted, data.length, data.micro()],
+            "rows": [wanted, data.length, micro],
         }
         if _tokenizer(data.tokenizer) != self.made_with["tokenizer"]:
             raise UserError(f"{run.folder}: its data, prepared anew, give another tokenizer; its corpus has changed")
@@ -68,8 +69,9 @@ class Source:
     def entries(self, first: int = 0) -> Iterator[Entries]:
         """Of each batch, from number `first` on."""
         device = self.model.backbone.embedding.device
-        for numbers in self.batches[first:]:
-            batch = self.rows.__getitems__(numbers)
+        length = self.data.length
+        for numbers in self.numbers[first:]:
+            batch = self.data.rows("train", numbers * length, length=length, wanted=length + self.ahead)
             moved = {name: None if value is None else value.to(device) for name, value in batch.items()}
             with torch.no_grad(), _given(self.model.head) as given:
                 losses = self.objective.token_losses(self.model, moved)
@@ -98,7 +100,7 @@ def build(source: Source, folder: Path, *, kind: str = "float16", tell: Callable
             if done % BATCHES == 0:
                 _note(partial, files, {"made_with": made_with, "batches": done, "entries": entries})
             tell(entries)
-        _note(partial, files, {"made_with": made_with, "batches": len(source.batches), "entries": entries})
+        _note(partial, files, {"made_with": made_with, "batches": len(source.numbers), "entries": entries})
     if not entries:
         raise UserError(f"the train split has no token that the run's objective predicts: {folder} would be empty")
     sizes = {"entries": entries, "width": source.width, "vocab_size": source.vocab_size, "type": kind}
@@ -160,10 +162,10 @@ def _open(partial: Path, sizes: dict[str, int]) -> Iterator[dict[str, BinaryIO]]
 
 
 def _write(files: dict[str, BinaryIO], found: Entries, kind: str, folder: Path) -> None:
-    keys = found.states.to(torch.float32).numpy().astype(TYPES[kind])
-    if not np.isfinite(keys).all():
+    keys = found.states.to(getattr(torch, kind))
+    if not keys.isfinite().all():
         raise UserError(f"{folder}: a hidden state is no finite {kind}; keep keys as --type float32, or train anew")
-    files[KEYS].write(keys.tobytes())
+    files[KEYS].write(keys.numpy().astype(TYPES[kind], copy=False).tobytes())
     files[VALUES].write(found.tokens.numpy().astype(IDS).tobytes())
 
 

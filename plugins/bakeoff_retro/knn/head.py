@@ -78,8 +78,8 @@ class KNNLM(Head):
 
     @classmethod
     def examples(cls) -> list[dict[str, Any]]:
-        """Without a datastore, around one head and another."""
-        return [{}, {"head": {"use": "vocabulary", "scale": 0.5, "soft_cap": 5.0, "bias": True}}]
+        """Without a datastore, around another head than the default."""
+        return [{"head": {"use": "vocabulary", "scale": 0.5, "soft_cap": 5.0, "bias": True}}]
 
     def tie(self, embedding: nn.Parameter) -> None:
         """Share it with the head inside."""
