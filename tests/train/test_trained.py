@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 
 import bakeoff
 import pytest
@@ -220,21 +218,3 @@ def test_a_loss_in_which_nothing_trained_has_a_part_is_refused(tiny, tmp_path, m
 def test_a_recipe_without_it_keeps_its_hash_and_one_with_it_has_another(tiny, partly):
     plain = {key: value for key, value in tiny().tree.items() if key != "trained"}
     assert bakeoff.recipe(plain).hash() == tiny().hash() != partly().hash()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["ddp", "{use: mesh, shard: 2}"])
-def test_two_ranks_train_it_as_one_does(partly, tmp_path, strategy):
-    recipe = partly()
-    alone, path = fit(recipe, folder=tmp_path / "alone", progress=False), tmp_path / "recipe.yaml"
-    path.write_text(as_yaml(recipe.tree))
-    words = ["fit", str(path), "trainer.devices=2", f"trainer.strategy={strategy}", "trainer.accelerator=cpu"]
-    process = subprocess.run(
-        [sys.executable, "-m", "bakeoff", *words, "--folder", str(tmp_path / "two")],
-        capture_output=True, text=True, timeout=280, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    two = load_run(tmp_path / "two")
-    check_moved(two, begin_of(recipe))
-    for name, tensor in two.model.state_dict().items():
-        torch.testing.assert_close(tensor, alone.model.state_dict()[name], rtol=1e-3, atol=1e-5)

@@ -33,14 +33,14 @@ class Source:
     digest : SHA-256 of its weights file.
 
     Raises `UserError` where the folder holds no finished run; `said` stands before each message, and `made_by` is the
-    recipe whose run may be meant.
+    command, but for its folder, that makes the run which may be meant.
     """
 
     def __init__(self, path: Path | str, said: str = "", made_by: str | None = None):
         self.place, self.said = RunFolder(expanded(path)), said
         folder = self.place.path
         if not folder.is_dir():
-            first = f", or make it first: bakeoff fit {made_by} --folder {folder}" if made_by else ""
+            first = f", or make it first: bakeoff {made_by} --folder {folder}" if made_by else ""
             raise UserError(f"{said}{folder}: there is no such folder; name that of a finished run{first}")
         read_recipe(self.place)
         if not self.place.summary.exists():
@@ -90,7 +90,11 @@ def source_of(recipe: Recipe) -> Source | None:
     path = recipe.tree["weights"]
     if path is None:
         return None
-    return Source(path, f"weights{recipe.place('weights')}: ", made_by=recipe.extended_by("weights"))
+    below, converter = recipe.extended_by("weights"), recipe.build("converter")
+    made_by = f"fit {below}" if below else None
+    if converter is not None and converter.of_runs:
+        made_by = f"convert RUN --recipe {recipe.path or 'RECIPE'}"
+    return Source(path, f"weights{recipe.place('weights')}: ", made_by=made_by)
 
 
 def begin(assembly: Assembly) -> Source | None:

@@ -130,7 +130,7 @@ WRONG = [
     ({"model.blocks.layer.feed_forward.router.k": 5}, "k is 5, n_experts 4"),
     ({"data.tokenizer.vocab_size": 280}, "data.tokenizer.vocab_size: 270 there, 280 here"),
     ({"data.tokenizer": {"use": "byte"}}, "data.tokenizer.use: 'bpe' there, 'byte' here"),
-    ({"converter": None}, "give it `converter:`, one of {use: name_map, …}, {use: upcycle, …}"),
+    ({"converter": None}, "give it `converter:`, one of {use: added_parts, …}"),
     ({"converter": {"use": "name_map", "weights": {}}}, "is a run of ours; the recipe's converter reads published"),
     ({"converter": {"use": "upcycle", "noise": -1}}, "noise is -1"),
 ]
