@@ -121,8 +121,12 @@ class ChunkedCrossAttention(StatefulPart):
             tokens, real = (
                 t.gather(1, places.chunks[:, :, None, None].expand(-1, -1, *t.shape[2:])) for t in (tokens, real)
             )
-        encoded = self._encoded(x, tokens, real, sequence, state) if self.first else sequence.memory.get(ENCODED)
-        return None if encoded is None else _Found(encoded, real.flatten(2))
+        if self.first:
+            return _Found(self._encoded(x, tokens, real, sequence, state), real.flatten(2))
+        encoded = sequence.memory.get(ENCODED)
+        if encoded is None:  # a layer without those before it: what was found for its chunks is nothing
+            encoded = x.new_zeros(*real.shape[:2], real[0, 0].numel(), self.attention.key.in_features)
+        return _Found(encoded, real.flatten(2))
 
     def _encoded(self, x: Tensor, tokens: Tensor, real: Tensor, sequence: Sequence, state: Any) -> Tensor:
         """(B, C, k L, W)."""
