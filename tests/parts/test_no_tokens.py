@@ -8,12 +8,16 @@ from bakeoff.interfaces.state import tensors
 from bakeoff.parts.needs import gather
 from bakeoff.recipe.building import factory
 
-SHIPPED = [entry.name for entry in bakeoff.names("mixer") if entry.package == "bakeoff"]
+SHIPPED = [
+    pytest.param(entry.name, arguments, id=f"{entry.name}-{number}")
+    for entry in bakeoff.names("mixer")
+    if entry.package == "bakeoff"
+    for number, arguments in enumerate(bakeoff.find(entry.name, "mixer").examples())
+]
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_no_tokens(name):
-    arguments = bakeoff.find(name, "mixer").examples()[0]
+@pytest.mark.parametrize(("name", "arguments"), SHIPPED)
+def test_no_tokens(name, arguments):
     mixer = factory({"use": name, **arguments}, "mixer")(
         LayerContext(d_model=16, vocab_size=8, max_length=8, n_heads=4)
     )
@@ -22,7 +26,7 @@ def test_no_tokens(name):
     with torch.no_grad():
         past, state = Past(2, 8), mixer.empty_state(2, 8)
         for tokens in (x, x[:, :0]):
-            sequence = Sequence(torch.zeros(tokens.shape[:2], dtype=torch.long), past=past).prepare(gather(mixer))
+            sequence = described(mixer, tokens, past)
             before = [t.clone() for t in tensors(state)]
             y, state, *_ = mixer(tokens, sequence, state)
             past = past.advance(sequence)
@@ -30,5 +34,11 @@ def test_no_tokens(name):
         for held, kept in zip(tensors(state), before, strict=True):
             assert torch.equal(held, kept)
         assert past.longest == 3
-        alone = Sequence(torch.zeros(2, 0, dtype=torch.long)).prepare(gather(mixer))
-        assert mixer(x[:, :0], alone).y.shape == (2, 0, 16)
+        none = x[:, :0]
+        assert mixer(none, described(mixer, none)).y.shape == (2, 0, 16)
+
+
+def described(mixer, x, past=None):
+    """The sequence of a call, with something for whatever the mixer reads of earlier layers."""
+    memory = dict.fromkeys(mixer.reads, x)
+    return Sequence(torch.zeros(x.shape[:2], dtype=torch.long), past=past, memory=memory).prepare(gather(mixer))

@@ -85,7 +85,7 @@ def held_keys(sequence: Sequence, window: int | None = None, rolling: bool = Fal
         return sequence.entries()
     assert window is not None
     new = Entries(sequence.index, sequence.positions, sequence.documents, sequence.real)
-    if sequence.length > 1:
+    if sequence.length != 1:
         return _joined(_slots(past, past.length, min(window, past.longest), window), new, past.batch)
     count = 1 if new.real is None else new.real[:, 0].long()
     slots = _slots(past, past.length + count, min(window, past.longest + 1), window)
