@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -85,15 +86,20 @@ def build(source: Source, folder: Path, *, kind: str = "float16", tell: Callable
     Memory does not grow with the entries. Raises `UserError` where the folder is in use, or holds an unfinished
     datastore of something else, which it names.
     """
-    if folder.exists():
-        raise UserError(f"{folder} is there already; give another folder, or remove it")
     if kind not in TYPES:
         raise UserError(f"keys of type {kind}; they can be {' or '.join(TYPES)}")
     partial = folder.with_name(f"{folder.name}{UNFINISHED}")
+    with writing(partial), _alone(partial):
+        if folder.exists():
+            raise UserError(f"{folder} is there already; give another folder, or remove it")
+        return _built(source, folder, partial, kind, tell)
+
+
+def _built(source: Source, folder: Path, partial: Path, kind: str, tell: Callable[[int], None]) -> Datastore:
     made_with = {**source.made_with, "type": kind}
     batches, entries = _reached(partial, made_with)
     bytes_of = {KEYS: TYPES[kind].itemsize * source.width, VALUES: IDS.itemsize}
-    with writing(partial), _open(partial, {name: entries * size for name, size in bytes_of.items()}) as files:
+    with _open(partial, {name: entries * size for name, size in bytes_of.items()}) as files:
         for done, found in enumerate(source.entries(batches), batches + 1):
             _write(files, found, kind, folder)
             entries += len(found.tokens)
@@ -117,6 +123,22 @@ def opened(folder: Path, run: Any) -> Datastore:
     if made.model != fingerprint(plain_weights(run.model)):
         raise UserError(f"{folder} is the datastore of other weights than those of {run.folder}")
     return made
+
+
+@contextmanager
+def _alone(partial: Path) -> Iterator[None]:
+    """Hold a folder, made if need be, against other processes; it goes again if nothing is written into it."""
+    partial.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(partial, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise UserError(f"another process writes {partial}; wait until it ends") from None
+    finally:
+        os.close(descriptor)
+        with suppress(OSError):
+            partial.rmdir()
 
 
 @contextmanager
@@ -147,7 +169,6 @@ def _reached(partial: Path, made_with: dict[str, Any]) -> tuple[int, int]:
 @contextmanager
 def _open(partial: Path, sizes: dict[str, int]) -> Iterator[dict[str, BinaryIO]]:
     """The files, cut to the bytes that count, to be continued."""
-    partial.mkdir(parents=True, exist_ok=True)
     files: dict[str, BinaryIO] = {}
     try:
         for name, size in sizes.items():

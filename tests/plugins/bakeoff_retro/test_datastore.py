@@ -158,6 +158,8 @@ def test_refuses_what_makes_no_datastore(run, tmp_path):
     (tmp_path / "used").mkdir()
     with pytest.raises(UserError, match="is there already"):
         build(Source(run), tmp_path / "used", tell=quietly)
+    with pytest.raises(UserError, match=r"another process writes .*taken\.unfinished"):
+        build(Source(run), tmp_path / "taken", tell=lambda _: build(Source(run), tmp_path / "taken", tell=quietly))
     with pytest.raises(UserError, match="tokens is 0"):
         Source(run, tokens=0)
     with torch.no_grad():
