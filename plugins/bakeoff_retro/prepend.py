@@ -183,7 +183,9 @@ class Prepend(Around):
         row, before = begun.row[which], begun.before[which]
         found = self._found(sequence, row, begun.whole[which])
         fresh = min(self.chunk, sequence.length)
-        width = min(self.context + fresh, sequence.length) if state is None else self.context + fresh
+        width = self.context + fresh
+        if sequence.past is None:
+            width = min(width, sequence.length)
         first = self.context + begun.first[which] - before
         tokens, real, ahead = laid_out(found, stream, row, first, before + begun.length[which], width)
         inner = None

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from bakeoff.errors import CapabilityError
+from bakeoff.interfaces.backbone import Backbone
 from bakeoff.interfaces.context import Shared
 from bakeoff.interfaces.init import roles
 from bakeoff.interfaces.norm import Norm
@@ -177,7 +178,7 @@ def plan(model: LanguageModel, length: int | None = None) -> Plan:
 
     layers = [Layer((i,), cost("layer", block), tuple(_parts(block, cost))) for i, block in enumerate(_blocks(model))]
     head = cost("head", model.head)
-    state = _sum(layer.whole.state for layer in layers)
+    state = known(lambda: _held(model.backbone, length))
     whole = replace(cost("model", model), component=component_name(model.backbone), state=state)
     size = sum(parameter.nbytes for parameter in model.parameters())
     sparse = tuple(_sparse(part) for part in _all_parts(model) if part.idle())
@@ -189,6 +190,13 @@ def plan(model: LanguageModel, length: int | None = None) -> Plan:
 def component_name(part: nn.Module) -> str:
     """The name that a recipe would call the part's class by, or the class's own."""
     return name_of(type(part)) or type(part).__name__
+
+
+def _held(backbone: Backbone, length: int) -> int:
+    """Bytes of one row's state, what it says of its past apart."""
+    with torch.no_grad():
+        state = backbone.empty_state(1, length, backbone.embedding.dtype, "meta")
+    return nbytes(state) - nbytes(state.past)
 
 
 def _all_parts(model: nn.Module) -> Iterator[Part]:
@@ -217,11 +225,6 @@ def _parts(block: nn.Module, cost: Callable[[str, Part], Cost]) -> Iterator[Cost
     for name, part in vars(block).items():
         if isinstance(part, Shared) and isinstance(part.module, Part):
             yield cost(f"{name} by layers", part.module)
-
-
-def _sum(values: Iterator[int | None]) -> int | None:
-    given = list(values)
-    return None if None in given else sum(value for value in given if value is not None)
 
 
 def _alike(layers: list[Layer]) -> tuple[Layer, ...]:

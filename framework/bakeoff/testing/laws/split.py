@@ -36,6 +36,8 @@ def splits(subject: Subject) -> Iterator[tuple[list[int], int]]:
     for c in subject.landmarks():
         for lengths in ([c - 1, 1, 1, 2], [c, c, 1]) if c < 32 else ([c - 1, 3], [2, c + 1, 1]):
             yield lengths, 2
+        if 3 * c < min(subject.place.max_length, 96):  # a call within which a whole chunk begins and ends
+            yield [c, 2 * c + 1], 2
 
 
 def compositions(T: int) -> Iterator[list[int]]:
