@@ -17,9 +17,10 @@ from bakeoff.interfaces import Found, Index, Reference, Retriever, Texts
 from bakeoff.parts.files import read_json, replacing, seal, sync_folder, write_whole
 
 from bakeoff_retro.search.finding import check_asked, first_of, nothing
-from bakeoff_retro.search.libraries import bm25s
+from bakeoff_retro.search.libraries import bm25s, required
 from bakeoff_retro.search.sizes import begun, finish, opened
 
+NAME = "retriever 'bm25'"
 #: Texts that are read at once.
 BATCH = 512
 WORDS, SCORES, CHUNKS, STARTS = "words.json", "scores.npy", "chunks.npy", "starts.npy"
@@ -51,6 +52,7 @@ class BM25(Retriever):
     )
 
     def __init__(self, *, k1: float = 1.5, b: float = 0.75):
+        required("bm25s", NAME)
         if k1 < 0 or not 0 <= b <= 1:
             raise ValueError(f"k1 is {k1} and b is {b}; k1 must be at least 0, and b from 0 to 1")
         self.k1, self.b = k1, b
@@ -59,7 +61,7 @@ class BM25(Retriever):
         return seal(["bm25", self.k1, self.b])
 
     def build(self, texts: Texts, folder: Path, progress: Callable[[int], None]) -> None:
-        library = bm25s("retriever 'bm25'")
+        library = bm25s(NAME)
         facts = {**self.described(), "count": len(texts)}
         if begun(folder, facts, FILES):
             progress(len(texts))
@@ -71,7 +73,7 @@ class BM25(Retriever):
             numbered += (array("i", [vocabulary.setdefault(w, len(vocabulary)) for w in _words(t)]) for t in batch)
             progress(len(batch))
         if not vocabulary:
-            raise UserError(f"retriever 'bm25': none of the {len(texts)} chunks of the database holds a word")
+            raise UserError(f"{NAME}: none of the {len(texts)} chunks of the database holds a word")
         scorer = library.BM25(k1=self.k1, b=self.b, method="lucene")
         found = scorer.build_index_from_ids(range(len(vocabulary)), numbered, show_progress=False)
         write_whole(folder / WORDS, json.dumps(list(vocabulary)).encode())

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from bakeoff.interfaces import Embedder, Reference
 
+from bakeoff_retro.search.libraries import required
 from bakeoff_retro.search.vector_index import VectorIndex
 from bakeoff_retro.search.vector_kinds import hnsw_index
 from bakeoff_retro.search.vector_retriever import VectorRetriever
@@ -31,6 +32,7 @@ class HNSW(VectorRetriever):
     )
 
     def __init__(self, *, embedder: Embedder, m: int = 16, ef_construction: int = 100, ef_search: int = 64):
+        required("faiss", "retriever 'hnsw'")
         super().__init__(embedder)
         if m < 2:
             raise ValueError(f"m is {m}; a vector needs 2 links at least")

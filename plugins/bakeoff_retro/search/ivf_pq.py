@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from bakeoff.interfaces import Embedder, Reference
 
+from bakeoff_retro.search.libraries import required
 from bakeoff_retro.search.vector_index import VectorIndex
 from bakeoff_retro.search.vector_kinds import check_code_bytes, ivf_pq_index
 from bakeoff_retro.search.vector_retriever import VectorRetriever
@@ -43,6 +44,7 @@ class IVFPQ(VectorRetriever):
         probes: int | None = None,
         code_bytes: int | None = None,
     ):
+        required("faiss", "retriever 'ivf_pq'")
         super().__init__(embedder)
         for name, value in (("lists", lists), ("probes", probes), ("code_bytes", code_bytes)):
             if value is not None and value < 1:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from bakeoff.errors import MissingExtra
+
+
+def required(package: str, what: str) -> None:
+    """`MissingExtra` that names `what` where a package is not installed; it is not imported."""
+    if find_spec(package) is None:
+        raise MissingExtra(what, "retrieval")
 
 
 def faiss(what: str) -> Any:

@@ -18,7 +18,7 @@ from bakeoff.interfaces import Embedder, Reference
 from bakeoff.parts.files import expanded, file_hash, read_mapping, seal
 from safetensors import SafetensorError
 
-from bakeoff_retro.search.libraries import transformers
+from bakeoff_retro.search.libraries import required, transformers
 
 NAME = "embedder 'sentence_encoder'"
 #: The package whose weights are taken by default.
@@ -65,8 +65,7 @@ class SentenceEncoder(Embedder):
     )
 
     def __init__(self, *, model: str | None = None, device: str = "cpu"):
-        if find_spec("transformers") is None:
-            raise MissingExtra(NAME, "retrieval")
+        required("transformers", NAME)
         self.model, self.device = model, device
         if model is None:
             _packaged()

@@ -103,11 +103,15 @@ class VectorIndex:
 
     def _best(self, queries: np.ndarray, numbers: np.ndarray, k: int) -> Found:
         """The `k` best of (q, c) candidates, -1 where there is none, by the vectors themselves."""
-        theirs = self._block(np.maximum(numbers, 0).ravel()).reshape(*numbers.shape, -1)
-        if self.metric == "euclidean":
-            scores = -np.square(theirs - queries[:, None]).sum(-1)
-        else:
-            scores = (theirs * queries[:, None]).sum(-1)
+        scores = np.full(numbers.shape, -np.inf, np.float32)
+        rows = max(1, BLOCK_BYTES // (4 * self.vectors.shape[1] * max(1, numbers.shape[1])))
+        for at in range(0, len(queries), rows):
+            some = slice(at, at + rows)
+            theirs = self._block(np.maximum(numbers[some], 0).ravel()).reshape(*numbers[some].shape, -1)
+            if self.metric == "euclidean":
+                scores[some] = -np.square(theirs - queries[some, None]).sum(-1)
+            else:
+                scores[some] = (theirs * queries[some, None]).sum(-1)
         scores[numbers < 0] = -np.inf
         return Found(*first_of(numbers, scores, k))
 

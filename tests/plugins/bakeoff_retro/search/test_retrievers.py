@@ -3,8 +3,9 @@ import signal
 
 import numpy as np
 import pytest
-from bakeoff.errors import UserError
+from bakeoff.errors import MissingExtra, UserError
 from bakeoff_retro import HNSW, IVFPQ, Flat, Static
+from bakeoff_retro.search import libraries
 
 WORDS = ["river", "mill", "crown", "storm", "bread"]
 TEXTS = [f"line {i} tells of {WORDS[i % 5]} number {i * i}" for i in range(1300)]
@@ -114,6 +115,14 @@ def test_no_queries_find_nothing(tmp_path):
 def test_sizes_that_cannot_be_are_refused_at_once(retriever, arguments, message):
     with pytest.raises(ValueError, match=message):
         retriever(embedder=Static(), **arguments)
+
+
+@pytest.mark.parametrize(("retriever", "name"), [(IVFPQ, "ivf_pq"), (HNSW, "hnsw")])
+def test_without_faiss_the_line_that_adds_it_is_told_at_once(monkeypatch, retriever, name):
+    monkeypatch.setattr(libraries, "find_spec", lambda package: None)
+    with pytest.raises(MissingExtra, match=rf"retriever '{name}' .*pip install 'bakeoff\[retrieval\]'"):
+        retriever(embedder=Static())
+    Flat(embedder=Static())
 
 
 def test_fingerprints_tell_settings_and_embedder():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from bakeoff.errors import MissingExtra, UserError
 from bakeoff_retro import SentenceEncoder
-from bakeoff_retro.search import sentence_encoder
+from bakeoff_retro.search import libraries, sentence_encoder
 
 TEXTS = ["The cat sat on the mat.", "A kitten rests on a rug.", "def f(x): return x * 2", "word " * 150, "", "no"]
 
@@ -129,7 +129,8 @@ def test_a_path_that_is_not_there_is_not_looked_for_on_the_hub():
     ],
 )
 def test_what_is_missing_is_named_with_the_line_that_adds_it(monkeypatch, package, line):
-    real = sentence_encoder.find_spec
-    monkeypatch.setattr(sentence_encoder, "find_spec", lambda name: None if name == package else real(name))
+    real = libraries.find_spec
+    for module in (libraries, sentence_encoder):
+        monkeypatch.setattr(module, "find_spec", lambda name: None if name == package else real(name))
     with pytest.raises(MissingExtra, match=line):
         SentenceEncoder()
