@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Items
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from bakeoff.data.retrieval.database import Database
 from bakeoff.data.retrieval.grid import Grid
+from bakeoff.data.retrieval.own import hull, own_documents
 from bakeoff.data.store import TokenStore
 from bakeoff.interfaces.retriever import Found
 
@@ -25,6 +27,7 @@ class Lookup:
     def __init__(self, database: Database):
         self.database = database
         self.chunk, self.k = database.retrieval.chunk, database.retrieval.k
+        self._own: dict[tuple[Path, str], np.ndarray] = {}
 
     def __len__(self) -> int:
         """Chunks of the database."""
@@ -65,12 +68,19 @@ class Lookup:
         return self.database.table.documents(np.asarray(numbers))
 
     def excluded(self, store: TokenStore, documents: np.ndarray) -> np.ndarray | None:
-        """(n, 2) the chunks of n runs of documents of a split, (n, 2) first and last; None where it has no such."""
-        held = self.database.store
-        if (store.folder, store.split) != (held.folder, held.split):
+        """(n, 2) the chunks of n runs of documents of a split, (n, 2) first and last; None where it has none of them.
+
+        A document is found by its tokens where the database is of another corpus; of a run whose documents do not stand
+        together there, what stands between them is excluded as well.
+        """
+        place = (store.folder, store.split)
+        if place not in self._own:
+            self._own[place] = own_documents(store, self.database.store)
+        runs = hull(self._own[place], documents)
+        there, firsts = runs[:, 0] >= 0, self.database.table.firsts
+        if not there.any():
             return None
-        firsts = self.database.table.firsts
-        return np.stack([firsts[documents[:, 0]], firsts[documents[:, 1] + 1]], axis=1)
+        return np.where(there[:, None], np.stack([firsts[runs[:, 0]], firsts[runs[:, 1] + 1]], axis=1), 0)
 
     def found(self, store: TokenStore, chunks: Grid) -> Found:
         """What is found for chunks of a split's rows, never in a document that they touch."""
