@@ -17,7 +17,7 @@ from bakeoff.errors import CapabilityError, UserError
 from bakeoff.evaluate import MEASURES, asked
 from bakeoff.evaluate.tasks.chunk_losses import Chunked
 from bakeoff.evaluate.tasks.retrieval import Retrieval as Task
-from bakeoff.evaluate.tasks.shown_neighbours import deranged
+from bakeoff.evaluate.tasks.shown_neighbours import deranged, foreign
 from bakeoff.interfaces import Corpus, LayerContext, Result
 from bakeoff.interfaces.neighbours import NEIGHBOURS
 from bakeoff.interfaces.part import Part
@@ -26,18 +26,20 @@ from bakeoff.registry import register
 from torch import nn
 
 M, V = 8, 259
-#: Documents of three chunks each; with the end id, 25 tokens.
-TRAIN = [f"{letter * 8}{letter * 4}   {letter}<b>&'{letter * 2}." for letter in "acdegf"]
+#: Texts of three chunks each; with the end id, 25 tokens.
+TEXTS = [f"{letter * 8}{letter * 4}   {letter}<b>&'{letter * 2}." for letter in "acdegf"]
+#: The documents of the database are not those that are evaluated: they have a chunk more, in front.
+TRAIN = [f"======={text[0]}{text}" for text in TEXTS]
 #: Of each of their chunks the first character alone is one of the last document's.
 NEW = ["f1234567fABCDEFGfHIJKLMN", "fNMLKJIHfGFEDCBAf9876543"]
-HELD_OUT = [TRAIN[0], NEW[0], TRAIN[3], NEW[1]]
+HELD_OUT = [TEXTS[0], NEW[0], TEXTS[3], NEW[1]]
 #: What a token costs who knows nothing, and one that is copied.
 BLIND, COPIED = math.log2(V), 1.0
 
 
 @register("copies_of_train")
 class Copied(Corpus):
-    """The first and the fourth document of the train split stand in the validation split as well."""
+    """Two documents of the validation split are the rest of documents of the train split behind their first chunk."""
 
     licence = "none"
 
@@ -212,12 +214,21 @@ def test_no_chunk_keeps_its_own_neighbours(n):
     assert (order != np.arange(n)).all()
 
 
+def test_no_control_shows_a_chunk_its_own_document(copying):
+    chunked = Chunked(copying(), None, M)
+    own = np.repeat([[0, 4], [0, 0], [12, 16], [20, 24]], 3, axis=0)  # of the four documents, three chunks each
+    lookup = SimpleNamespace(excluded=lambda store, documents: own)
+    numbers = np.tile([3, 4, 12, 23], (12, 1))
+    found = foreign(lookup, chunked, numbers)[::3].tolist()
+    assert found == [[-1, 4, 12, 23], [3, 4, 12, 23], [3, 4, -1, 23], [3, 4, 12, -1]]
+
+
 def test_chunks_are_those_of_what_the_model_reads(copying):
     # rows of 20 tokens: 0-19 holds two chunks of the first document; 20-39 its last 5 and 15 of the next; 40-59 has
     # the rest of that, 10 tokens, and 10 of the third
     chunked = Chunked(copying(**{"data.length": 20, "data.batch_tokens": 20}), None, M)
     texts = [bytes(ids).decode() for ids in chunked.ids.tolist()]
-    assert texts[:5] == [TRAIN[0][:8], TRAIN[0][8:16], NEW[0][:8], NEW[0][15:23], TRAIN[3][:8]]
+    assert texts[:5] == [TEXTS[0][:8], TEXTS[0][8:16], NEW[0][:8], NEW[0][15:23], TEXTS[3][:8]]
     assert chunked.before[:5].tolist() == [-1, 0, -1, -1, -1]
     own = chunked.chunk.reshape(-1, 20)
     # the first token of a row is no place of it, and the last of its places is not read
@@ -239,11 +250,11 @@ def test_what_is_shown_is_text_and_no_markup(copying):
     assert "+56.1 bits in 8 tokens (64.1 without, 8.0 with); overlap 1.00" in heads[0]
     first = answer.html.split("<h4>")[1]
     (text,) = re.findall(r'<p class="text">(.*?)</p>', first)
-    assert unescape(re.sub("<[^>]*>", "", text)) == TRAIN[3][8:]
+    assert unescape(re.sub("<[^>]*>", "", text)) == TEXTS[3][8:]
     assert text.count('class="p6" title="8.02 bits without, 1.00 with"') == 8
     (found,) = re.findall(r'<p class="text found">(.*?)</p>', first)
-    assert unescape(re.sub("<[^>]*>", "", found)) == TRAIN[3][8:]
-    assert [unescape(mark) for mark in re.findall("<mark>(.*?)</mark>", found)] == [TRAIN[3][16:]]
+    assert unescape(re.sub("<[^>]*>", "", found)) == TEXTS[3][8:]
+    assert [unescape(mark) for mark in re.findall("<mark>(.*?)</mark>", found)] == [TEXTS[3][16:]]
 
 
 def test_who_reads_nothing_is_told_what_is_missing(untrained, copying):

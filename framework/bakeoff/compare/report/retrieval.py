@@ -14,6 +14,7 @@ from bakeoff.compare.report.markup import Html, element, join
 from bakeoff.compare.results import Results
 from bakeoff.compare.statistics import estimate
 from bakeoff.compare.tried import Tried
+from bakeoff.compare.words import signed
 from bakeoff.evaluate.tasks.curve_html import Line, curve_html
 from bakeoff.interfaces.page import Page
 
@@ -63,9 +64,9 @@ def _gains(results: Results, task: Tried) -> Html:
         drawn = task.drawn.get(arm.name)
         if drawn:
             bits = [_within([one["bits"][name] for one in drawn]) for name in ("found", "none")]
-            gains = [_within([one["gains"][name][0] for one in drawn], "+") for name in drawn[0]["gains"]]
+            gains = [_within([one["gains"][name][0] for one in drawn], sign=True) for name in drawn[0]["gains"]]
             _, low, high = drawn[0]["gains"]["none"]
-            rows.append([join(swatch(index), arm.name), *bits, *gains, f"{low:+.4f} to {high:+.4f}"])
+            rows.append([join(swatch(index), arm.name), *bits, *gains, f"{signed(low, 4)} to {signed(high, 4)}"])
     first = next(iter(task.drawn.values()))[0]
     words = {"none": "gain over nothing shown", "shuffled": "over neighbours of another chunk"}
     words["random"] = "over random chunks"
@@ -78,11 +79,11 @@ def _gains(results: Results, task: Tried) -> Html:
     return join(grid("Gains by what is shown", [*head, "interval within one seed"], rows), note(text))
 
 
-def _within(values: Items[float], sign: str = "") -> str:
+def _within(values: Items[float], *, sign: bool = False) -> str:
     """A mean with half of its interval over seeds."""
     found = estimate(values)
     half = "" if found.half is None else f" ±{found.half:.4f}"
-    return f"{found.mean:{sign}.4f}{half}"
+    return (signed(found.mean, 4) if sign else f"{found.mean:.4f}") + half
 
 
 def _charts(task: Tried, names: Items[str]) -> Iterator[Html]:
@@ -127,7 +128,7 @@ def _by_overlap(results: Results, task: Tried) -> Html:
         drawn = task.drawn.get(arm.name)
         if drawn:
             gains = [{b["most"]: b["without"] - b["found"] for b in one["up_to"]} for one in drawn]
-            cells = [_within(own, "+") if (own := [g[end] for g in gains if end in g]) else "–" for end in most]
+            cells = [_within(own, sign=True) if (own := [g[end] for g in gains if end in g]) else "–" for end in most]
             rows.append([join(swatch(index), arm.name), *cells])
     head = ["arm", *(f"overlap ≤ {end:g}" for end in most)]
     text = (

@@ -17,7 +17,7 @@ from bakeoff.evaluate.tasks.common_runs import overlaps
 from bakeoff.evaluate.tasks.overlap import OVERLAPS, Chunks
 from bakeoff.evaluate.tasks.passages import passages
 from bakeoff.evaluate.tasks.retrieval_html import page
-from bakeoff.evaluate.tasks.shown_neighbours import AT_ONCE, deranged, drawn, of_share, searched
+from bakeoff.evaluate.tasks.shown_neighbours import AT_ONCE, deranged, drawn, foreign, of_share, searched
 from bakeoff.interfaces.component import Reference
 from bakeoff.interfaces.retriever import Found
 from bakeoff.interfaces.task import Answer, Figure, Progress, Task
@@ -165,7 +165,9 @@ class Retrieval(Task):
             "random": drawn(lookup, n, lookup.k, self.seed),
         }
         costs = {"found": chunked.costs(Shown(lookup, own), told), "none": chunked.costs(None, told)}
-        return costs | {name: chunked.costs(Shown(lookup, numbers), told) for name, numbers in others.items()}
+        for name, numbers in others.items():
+            costs[name] = chunked.costs(Shown(lookup, foreign(lookup, chunked, numbers)), told)
+        return costs
 
     def _gain(self, chunked: Chunked, against: Costs, found: Costs) -> Ratio:
         """Bits per byte by which `found` costs less."""

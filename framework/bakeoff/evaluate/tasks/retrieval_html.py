@@ -48,11 +48,16 @@ def framed(html: str) -> str:
     return f'<div class="retrieval"><style>{shades} {sheet}</style>{html}</div>'
 
 
+def signed(value: float, digits: int) -> str:
+    """With its sign; never a negative zero."""
+    return f"{round(value, digits) + 0.0:+.{digits}f}"
+
+
 def _conditions(data: Mapping[str, Any]) -> str:
     rows = []
     for name, words in CONDITIONS.items():
         gain = data["gains"].get(name)
-        told = ["–", "–"] if gain is None else [f"{gain[0]:+.4f}", f"{gain[1]:+.4f} to {gain[2]:+.4f}"]
+        told = ["–", "–"] if gain is None else [signed(gain[0], 4), f"{signed(gain[1], 4)} to {signed(gain[2], 4)}"]
         rows.append([words, f"{data['bits'][name]:.4f}", *told])
     head = ["the model is shown", "bits per byte", "gained by what was found", "95 % interval"]
     return _table("Bits per byte by what the model is shown", head, rows)
@@ -66,7 +71,7 @@ def _by_overlap(data: Mapping[str, Any]) -> str:
         most = bucket["most"]
         here = own.get(most)
         cells = _bucket(here) if here else ["0", "–", "–", "–", "–"]
-        rows.append([f"{below:g} – {most:g}", *cells, f"{bucket['without'] - bucket['found']:+.4f}"])
+        rows.append([f"{below:g} – {most:g}", *cells, signed(bucket["without"] - bucket["found"], 4)])
         below = most
     head = ["overlap", "chunks", "share of bytes", "without", "with", "gained", "gained up to here"]
     note = (
@@ -81,7 +86,7 @@ def _by_overlap(data: Mapping[str, Any]) -> str:
 def _bucket(bucket: Mapping[str, Any]) -> list[str]:
     found, without = bucket["found"], bucket["without"]
     share = f"{100 * bucket['share']:.1f} %"
-    return [f"{bucket['chunks']:,}", share, f"{without:.4f}", f"{found:.4f}", f"{without - found:+.4f}"]
+    return [f"{bucket['chunks']:,}", share, f"{without:.4f}", f"{found:.4f}", signed(without - found, 4)]
 
 
 def _tried(what: str, pairs: Items[Items[float]], how: str) -> str:
@@ -120,7 +125,7 @@ def _texts(texts: Items[Passage], tokenizer: Tokenizer) -> str:
 def _legend(largest: float) -> str:
     levels = [("n", level) for level in range(SHADES, 0, -2)] + [("", 0)] + [("p", i) for i in range(2, SHADES + 1, 2)]
     chips = "".join(
-        f'<span class="chip {name}{level}">{(-1 if name == "n" else 1) * largest * level / SHADES:+.1f}</span>'
+        f'<span class="chip {name}{level}">{signed((-1 if name == "n" else 1) * largest * level / SHADES, 1)}</span>'
         if name
         else '<span class="chip">0</span>'
         for name, level in levels
@@ -131,8 +136,8 @@ def _legend(largest: float) -> str:
 def _text(text: Passage, largest: float, tokenizer: Tokenizer) -> str:
     saved, m = sum(text.saved), len(text.tokens)
     told = (
-        f"{text.what}: {saved:+.1f} bits in {m} tokens ({sum(text.without):.1f} without, {sum(text.found):.1f} with); "
-        f"overlap {text.overlap:.2f}"
+        f"{text.what}: {signed(saved, 1)} bits in {m} tokens ({sum(text.without):.1f} without, "
+        f"{sum(text.found):.1f} with); overlap {text.overlap:.2f}"
     )
     before = escape("".join(character for character, _ in characters(tokenizer, text.before, text.before)))
     found = "".join(_neighbour(i, each, m, tokenizer) for i, each in enumerate(text.neighbours, 1))
@@ -165,7 +170,7 @@ def _losses(text: Passage, largest: float, tokenizer: Tokenizer) -> str:
         token_text = escape(written(tokenizer.token_bytes(token)))
         rows.append(
             f"<tr><th scope=row><code>{token_text}</code></th><td>{without:.2f}</td><td>{found:.2f}</td>"
-            f"<td{given}>{without - found:+.2f}</td></tr>"
+            f"<td{given}>{signed(without - found, 2)}</td></tr>"
         )
     head = "".join(f"<th scope=col>{cell}</th>" for cell in ("token", "bits without", "with", "saved"))
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
@@ -184,5 +189,7 @@ def _neighbour(number: int, found: Neighbour, chunk: int, tokenizer: Tokenizer) 
         bar = '<span class="bar"></span>' if follows and not following else ""
         html.append(bar + (f"<mark>{piece}</mark>" if marked else piece))
         following = follows
-    told = f"{number}. Document {found.document:,}, score {found.score:.3f}, {found.run.size} tokens in common in a run"
+    size = found.run.size
+    common = f"a run of {size} {'token' if size == 1 else 'tokens'} in common" if size else "no token in common"
+    told = f"{number}. Document {found.document:,}, score {found.score:.3f}, {common}"
     return f'<p class="source">{escape(told)}</p><p class="text found">{"".join(html)}</p>'

@@ -20,9 +20,7 @@ AT_ONCE = 1024
 
 def searched(lookup: Lookup, chunked: Chunked, k: int, told: Callable[[int, int], None]) -> Found:
     """The `k` nearest of each chunk, none in a document that it touches; `told` hears how many of all are done."""
-    store, grid, n = chunked.measured.data.store("validation"), chunked.grid, len(chunked)
-    exclude = lookup.excluded(store, grid.documents)
-    found = []
+    n, exclude, found = len(chunked), _excluded(lookup, chunked), []
     for start in range(0, n, AT_ONCE):
         part = slice(start, start + AT_ONCE)
         texts = lookup.texts(chunked.ids[part].tolist())
@@ -30,6 +28,20 @@ def searched(lookup: Lookup, chunked: Chunked, k: int, told: Callable[[int, int]
         told(min(start + AT_ONCE, n), n)
     numbers, scores = zip(*found, strict=True)
     return Found(np.concatenate(numbers), np.concatenate(scores))
+
+
+def foreign(lookup: Lookup, chunked: Chunked, numbers: np.ndarray) -> np.ndarray:
+    """The neighbours `numbers` (n, k) of each chunk, but -1 for those in a document that it touches."""
+    exclude = _excluded(lookup, chunked)
+    if exclude is None:
+        return numbers
+    own = (numbers >= exclude[:, :1]) & (numbers < exclude[:, 1:])
+    return np.where(own, -1, numbers)
+
+
+def _excluded(lookup: Lookup, chunked: Chunked) -> np.ndarray | None:
+    """(n, 2), for each chunk the first number and the one past the last of its own documents."""
+    return lookup.excluded(chunked.measured.data.store("validation"), chunked.grid.documents)
 
 
 def deranged(n: int, seed: int) -> np.ndarray:
