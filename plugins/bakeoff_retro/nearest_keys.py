@@ -111,7 +111,7 @@ def largest(scores: Tensor, index: Tensor, count: int) -> tuple[Tensor, Tensor]:
     edge = values[..., count - 1 : count]
     torn = (edge == values[..., count:])[..., 0] & (edge[..., 0] > -math.inf)
     values, places = values[..., :count], places[..., :count]
-    if bool(torn.any()):
+    if _any(torn):
         edge, above = edge[torn], (values > edge)[torn]
         equal = torch.where(scores[torn] == edge, index.expand_as(scores)[torn], -1).topk(count).indices
         at = torch.arange(count, device=scores.device) - above.sum(-1, keepdim=True)
@@ -119,6 +119,11 @@ def largest(scores: Tensor, index: Tensor, count: int) -> tuple[Tensor, Tensor]:
             torn[..., None], torch.where(above, places[torn], equal.gather(-1, at.clamp_min(0)))
         )
     return values, places
+
+
+def _any(marks: Tensor) -> bool:
+    """Whether one is True; none is where a step is planned on shapes alone."""
+    return not (marks.is_meta or isinstance(marks, torch._subclasses.FakeTensor)) and bool(marks.any())
 
 
 class _LookUp(torch.autograd.Function):

@@ -6,6 +6,7 @@ import torch
 from bakeoff.interfaces import Sequence
 from bakeoff_retro import nearest_keys
 from bakeoff_retro.nearest_keys import KeysBeyond, largest, look_up, look_up_naively
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 
 def random(*shape, seed=0):
@@ -95,6 +96,14 @@ def test_no_tensor_holds_a_number_per_query_and_key(monkeypatch):
     look_up(q, k, v, beyond(T, 32), 8, 1.0)
     assert max(scores.numel() for scores in made) <= 8192 < T * T
     assert sum(scores.numel() for scores in made) < 0.6 * 2 * T * T  # what comes later is not multiplied
+
+
+def test_a_step_can_be_planned_on_shapes_alone():
+    with FakeTensorMode():
+        q, k, v = torch.empty(2, 9, 4, 3, requires_grad=True), torch.empty(2, 9, 2, 3), torch.empty(2, 9, 2, 5)
+        out, _ = look_up(q, k, v, beyond(9, 2), 2, 1.0)
+        assert out.shape == (2, 9, 4, 5)
+        assert torch.autograd.grad(out.sum(), q)[0].shape == q.shape
 
 
 def test_of_equal_products_the_newer_is_taken():
