@@ -25,20 +25,36 @@ class NeighbourEncoder(Part):
     """
 
     def __init__(
-        self, context: LayerContext, *, depth: int, width: int, heads: int, chunk: int, norm: NormFactory = RMSNorm
+        self,
+        context: LayerContext,
+        *,
+        depth: int,
+        width: int,
+        heads: int,
+        head_width: int,
+        chunk: int,
+        norm: NormFactory = RMSNorm,
     ):
         super().__init__(context)
-        if width % heads:
-            raise ValueError(
-                f"retro: encoder_heads is {heads} and encoder_width {width}; the heads must divide the width"
-            )
-        self.sizes = {"encoder_depth": depth, "encoder_width": width, "encoder_heads": heads, "chunk": chunk}
+        sizes = {"depth": depth, "width": width, "heads": heads, "head_width": head_width}
+        self.sizes = {**{f"encoder_{name}": size for name, size in sizes.items()}, "chunk": chunk}
         inner = context.child(d_model=width, d_output=None)
         self.embed = Embedding(context.vocab_size, width)
         self.layers = nn.ModuleList(
-            EncoderLayer(inner, d_chunk=context.d_model, n_heads=heads, chunk=chunk, norm=norm) for _ in range(depth)
+            EncoderLayer(inner, d_chunk=context.d_model, n_heads=heads, head_width=head_width, chunk=chunk, norm=norm)
+            for _ in range(depth)
         )
         self.norm = norm(inner)
+
+    @staticmethod
+    def head_width(width: int, heads: int) -> int:
+        """Channels of a head where heads share out the width; raises `ValueError` where they do not."""
+        if width % heads:
+            raise ValueError(
+                f"retro: encoder_heads is {heads} and encoder_width {width}; the heads must divide the width, or give "
+                "encoder_head_width"
+            )
+        return width // heads
 
     def forward(self, tokens: Tensor, real: Tensor, activations: Tensor) -> Tensor:
         """(X, k, L) long and bool, (X, m, D) -> (X, k L, W), of X chunks and k neighbours of each."""
@@ -63,10 +79,12 @@ class NeighbourEncoder(Part):
 class EncoderLayer(Part):
     """Attention within a neighbour, attention to its chunk, and a feed-forward."""
 
-    def __init__(self, context: LayerContext, *, d_chunk: int, n_heads: int, chunk: int, norm: NormFactory):
+    def __init__(
+        self, context: LayerContext, *, d_chunk: int, n_heads: int, head_width: int, chunk: int, norm: NormFactory
+    ):
         super().__init__(context)
         self.chunk, W, L = chunk, context.d_model, 2 * chunk
-        size = {"d_query": W, "n_heads": n_heads, "head_width": W // n_heads}
+        size = {"d_query": W, "n_heads": n_heads, "head_width": head_width}
         within = RelativeLogits(context, n_heads=n_heads, queries=L, keys=L)
         across = RelativeLogits(context, n_heads=n_heads, queries=L, keys=chunk)
         self.mixer_norm, self.cross_norm, self.feed_forward_norm = norm(context), norm(context), norm(context)

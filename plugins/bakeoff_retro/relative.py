@@ -6,7 +6,8 @@ import torch
 from bakeoff.interfaces import LayerContext, Part
 from bakeoff.parts.linear import Linear, linear_flops
 from torch import Tensor
-from torch.nn import functional as F
+
+from bakeoff_retro.attending import attend
 
 #: Sinusoids of a distance: a sine and a cosine of each of half as many wavelengths, from 2 pi to 20000 pi.
 FEATURES = 32
@@ -67,10 +68,8 @@ class RelativeAttention(Part):
 
         What sees no key gets what no one may use.
         """
-        q, k, v = (t.unflatten(2, (self.n_heads, self.head_width)).transpose(1, 2) for t in (q, k, v))
-        if seen is not None:
-            logits = torch.where(seen[:, None, None], logits, torch.finfo(logits.dtype).min / 2)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=logits).transpose(1, 2).flatten(2)
+        q, k, v = (t.unflatten(2, (self.n_heads, self.head_width)) for t in (q, k, v))
+        return attend(q, k, v, logits, seen).flatten(2)
 
     def naive(self, q: Tensor, k: Tensor, v: Tensor, logits: Tensor, seen: Tensor | None = None) -> Tensor:
         """`attend` of (Q, H N), (K, H N), (K, H N), (H, Q, K) and (K,): head by head."""

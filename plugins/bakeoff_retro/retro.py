@@ -11,6 +11,7 @@ from bakeoff.parts.norms import RMSNorm
 from torch import Tensor
 
 from bakeoff_retro.cross_attention import ChunkedCrossAttention
+from bakeoff_retro.encoder import NeighbourEncoder
 
 
 class Retro(NormedBlock):
@@ -35,8 +36,8 @@ class Retro(NormedBlock):
     n_heads, head_width : of the cross-attention (null: D / H).
     chunk : m, as in `data.retrieval`.
     k : neighbours of each chunk that a state has room for, and that cost is counted with.
-    encoder_depth, encoder_width, encoder_heads : layers, width W (null: D) and heads (null: `n_heads`) of the encoder;
-        the same in all layers.
+    encoder_depth, encoder_width, encoder_heads, encoder_head_width : layers, width W (null: D), heads (null: `n_heads`)
+        and channels of each (null: W over heads) of the encoder; the same in all layers.
 
     Raises `ValueError` where heads do not divide a width, or layers disagree about their encoder.
     """
@@ -61,6 +62,7 @@ class Retro(NormedBlock):
         encoder_depth: int = 2,
         encoder_width: int | None = None,
         encoder_heads: int | None = None,
+        encoder_head_width: int | None = None,
         norm: NormFactory = RMSNorm,
         dropout: float = 0.0,
     ):
@@ -75,6 +77,7 @@ class Retro(NormedBlock):
             )
         self.neighbours_of = chunk
         encoder = {"depth": encoder_depth, "width": encoder_width or D, "heads": encoder_heads or n_heads}
+        encoder["head_width"] = encoder_head_width or NeighbourEncoder.head_width(encoder["width"], encoder["heads"])
         self.cross_norm = norm(context)
         self.cross = ChunkedCrossAttention(
             context,
@@ -92,7 +95,14 @@ class Retro(NormedBlock):
         """Attention and a feed-forward, a recurrent mixer alone, and neither a mixer nor one neighbour's like."""
         sizes = {"n_heads": 4, "chunk": 4}
         attention = {"use": "attention", "n_heads": 4, "position": {"use": "rope"}}
-        narrow = {"n_heads": 2, "head_width": 6, "encoder_depth": 1, "encoder_width": 8, "encoder_heads": 2}
+        narrow = {
+            "n_heads": 2,
+            "head_width": 6,
+            "encoder_depth": 1,
+            "encoder_width": 8,
+            "encoder_heads": 2,
+            "encoder_head_width": 6,
+        }
         return [
             {"mixer": attention, "feed_forward": {"use": "mlp"}, **sizes},
             {"mixer": {"use": "rg_lru"}, "feed_forward": None, "dropout": 0.2, **sizes},
