@@ -56,6 +56,7 @@ class Evaluate(Command):
         """Measure, print, and write."""
         from bakeoff import load_run
         from bakeoff.cli.generate import device_or_best
+        from bakeoff.errors import CapabilityError
         from bakeoff.evaluate import Measured
 
         wanted = self._wanted(arguments)
@@ -63,8 +64,15 @@ class Evaluate(Command):
         measured = Measured.of(run.model, run.data, run.recipe)
         found: dict[str, float] = {}
         pages: dict[str, str] = {}
+        named = arguments.measure or arguments.lengths
         for each in wanted:
-            answer = each.answer(measured, Lines())
+            try:
+                answer = each.answer(measured, Lines())
+            except CapabilityError as refusal:
+                if named:
+                    raise
+                print(f"{each.label} is left out: {refusal}", file=sys.stderr)
+                continue
             found |= answer.figures
             pages |= {each.label: answer.html} if answer.html else {}
         for line in lines(found, measured.length):

@@ -3,6 +3,7 @@
 import random
 
 import bakeoff
+import bakeoff.evaluate
 import bakeoff_retro.knn.building as building
 import numpy as np
 import pytest
@@ -178,7 +179,7 @@ def asking(recipe, tmp_path):
     return path
 
 
-def test_by_the_commands_a_trained_run_asks_its_own_past(trained, asking, tmp_path, capsys):
+def test_by_the_commands_a_trained_run_asks_its_own_past(trained, asking, tmp_path, capsys, monkeypatch):
     store, folder = tmp_path / "store", tmp_path / "with"
     make = ["datastore", str(trained), "--folder", str(store)]
     assert main(make) == 0
@@ -186,7 +187,12 @@ def test_by_the_commands_a_trained_run_asks_its_own_past(trained, asking, tmp_pa
     assert main(make) == 2
     assert "is there already" in capsys.readouterr().err
     assert main(["convert", str(trained), "--recipe", str(asking), "--folder", str(folder)]) == 0
-    assert main(["evaluate", str(folder), "--measure", "validation"]) == 0
+    assert main(["evaluate", str(folder), "--measure", "throughput"]) == 2
+    assert "cannot train one with a datastore" in capsys.readouterr().err
+    two = bakeoff.evaluate.asked(["validation", "throughput"])
+    monkeypatch.setattr(bakeoff.evaluate, "asked", lambda _: two)  # where all is measured, for a shorter all
+    assert main(["evaluate", str(folder)]) == 0
+    assert "throughput is left out: head knn_lm" in capsys.readouterr().err
     measured = read_sealed(folder / "evaluation.json")["measures"]["validation.bits_per_byte"]
     assert measured < load_run(trained).metrics["bits_per_byte"] - 0.2  # sentences come back whole
     assert main(["generate", str(folder), "--prompt", "a", "--max-new-tokens", "3"]) == 0
