@@ -265,6 +265,14 @@ def test_who_reads_nothing_is_told_what_is_missing(untrained, copying):
         Task().measure(dataclasses.replace(reader, model=nn.Module()), lambda numbers: None)
 
 
+def test_a_share_that_holds_too_little_is_told_and_others_go_on(copying):
+    measured = copying(**{"data.retrieval.k": 5})
+    with pytest.raises(
+        CapabilityError, match=r"share of 0\.1 of the database: .*k is 5, but the database holds 4 chunks"
+    ):
+        Task(shares=[0.1]).measure(measured, lambda numbers: None)
+
+
 @pytest.mark.parametrize("given", [{"tokens": 0}, {"candidates": 0}, {"k": [0]}, {"shares": [0.0]}, {"shares": [1.5]}])
 def test_numbers_that_mean_nothing_are_refused(given):
     with pytest.raises(UserError, match=next(iter(given))):

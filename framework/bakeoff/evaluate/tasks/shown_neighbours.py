@@ -9,7 +9,7 @@ import numpy as np
 
 from bakeoff.data import Data
 from bakeoff.data.retrieval.lookup import Lookup
-from bakeoff.errors import CapabilityError
+from bakeoff.errors import CapabilityError, UserError
 from bakeoff.evaluate.measured import Measured
 from bakeoff.evaluate.tasks.chunk_losses import Chunked
 from bakeoff.interfaces.retriever import Found
@@ -63,6 +63,12 @@ def drawn(lookup: Lookup, n: int, k: int, seed: int) -> np.ndarray:
 
 
 def of_share(measured: Measured, share: float) -> Lookup:
-    """A database of another share of the documents, its index made or found in the cache."""
+    """A database of another share of the documents, its index made or found in the cache.
+
+    Raises `CapabilityError` where there is no such, such as one of fewer chunks than neighbours are asked for.
+    """
     recipe = measured.recipe.override({"data.retrieval.share": share, "data.retrieval.index": None})
-    return cast(Data, recipe.build("data")).prepare(progress=False).lookup()
+    try:
+        return cast(Data, recipe.build("data")).prepare(progress=False).lookup()
+    except UserError as error:
+        raise CapabilityError(f"retrieval: of a share of {share:g} of the database: {error}") from error
