@@ -44,7 +44,9 @@ class ChunkedCrossAttention(StatefulPart):
     encoder : sizes of the encoder, W its width. dropout : on what comes out.
     """
 
-    capabilities = Capabilities(documents=True, padding=True, state=True, constant_state=True, context_parallel=True)
+    capabilities = Capabilities(
+        documents=True, padding=True, state=True, constant_state=True, compile=True, context_parallel=True
+    )
 
     def __init__(
         self,
