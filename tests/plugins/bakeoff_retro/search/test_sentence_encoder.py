@@ -134,3 +134,15 @@ def test_what_is_missing_is_named_with_the_line_that_adds_it(monkeypatch, packag
         monkeypatch.setattr(module, "find_spec", lambda name: None if name == package else real(name))
     with pytest.raises(MissingExtra, match=line):
         SentenceEncoder()
+
+
+def test_an_encoder_that_counts_from_behind_its_padding_takes_so_many_tokens_and_not_one_more():
+    from transformers import RobertaConfig, RobertaModel
+
+    size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    model = RobertaModel(RobertaConfig(vocab_size=20, max_position_embeddings=34, pad_token_id=1, **size)).eval()
+    takes = sentence_encoder._positions(model)
+    assert takes == 32
+    model(torch.full((1, takes), 5))
+    with pytest.raises((IndexError, RuntimeError), match="out of"):
+        model(torch.full((1, takes + 1), 5))
