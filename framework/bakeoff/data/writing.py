@@ -74,8 +74,8 @@ class SplitWriter:
         self.position = journal.position(split)
         if _size(tokens) < self._bytes_of_tokens or _size(ends) < self._bytes_of_ends:
             self.position = Position()  # the disk has lost what the journal says was settled
-        self._tokens = _opened(tokens, self._bytes_of_tokens)
-        self._ends = _opened(ends, self._bytes_of_ends)
+        self._tokens = opened(tokens, self._bytes_of_tokens)
+        self._ends = opened(ends, self._bytes_of_ends)
         self._unsettled = 0
 
     @property
@@ -185,7 +185,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _opened(path: Path, size: int) -> BinaryIO:
+def opened(path: Path, size: int) -> BinaryIO:
     """The file, cut to `size` bytes, open for appending."""
     file = open(path, "ab")  # noqa: SIM115
     file.truncate(size)

@@ -3,6 +3,7 @@
 import errno
 import json
 import multiprocessing
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -104,7 +105,7 @@ def killed(work: Callable[[], object], after: Callable[[], bool]) -> None:
     while not after():
         assert process.is_alive(), "it ended before it could be killed"
         assert time.monotonic() < until
-        time.sleep(0.002)
+        time.sleep(0.001)
     process.kill()
     process.join()
 
@@ -160,6 +161,33 @@ def test_killed_it_goes_on_and_ends_in_the_same_bytes(
     assert content(cache) == whole
     rows = -(-len(data.store("train").tokens) // 16)
     assert 0 < sum(store.split == "train" for store in asked) <= rows - 8 // 2
+
+
+def test_processes_that_want_the_same_make_it_once_and_open_it_each(
+    retrieving: Callable[..., Data], ragged: list[str], letters: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(what: str) -> None:
+        with open(tmp_path / "told", "a") as file:
+            file.write(f"{what} {os.getpid()}\n")
+
+    build, load = letters.build, letters.load
+    monkeypatch.setattr(letters, "build", lambda self, *given: (told("build"), time.sleep(0.2), build(self, *given)))
+    monkeypatch.setattr(letters, "load", lambda self, *given: (told("load"), load(self, *given))[1])
+    work = [fork.Process(target=retrieving(ragged).lookup) for _ in range(2)]
+    for process in work:
+        process.start()
+    for process in work:
+        process.join(60)
+    assert [process.exitcode for process in work] == [0, 0]
+    assert [line.split()[0] for line in (tmp_path / "told").read_text().splitlines()] == ["build"]
+    lookup = retrieving(ragged).lookup()
+    lookup.search(["abc"])
+    child = fork.Process(target=lambda: [lookup.search(["abc"]) for _ in range(2)])
+    child.start()
+    child.join(60)
+    lookup.search(["abc"])
+    loads = [line for line in (tmp_path / "told").read_text().splitlines() if line.startswith("load")]
+    assert loads == [f"load {os.getpid()}", f"load {child.pid}"]
 
 
 def test_a_folder_of_its_own_is_made_and_opened(
@@ -248,7 +276,8 @@ def test_work_on_something_else_that_was_left_is_thrown_away(
     write_sealed(partial / "begun.json", read_sealed(partial / "manifest.json"))
     retrieving(ragged).retrieved.database.build(folder, progress=False)
     assert not partial.exists()
-    assert len(retrieving(ragged, index=str(folder)).lookup()) == len(retrieving(ragged).lookup())
+    one, other = (retrieving(ragged, index=at).lookup() for at in (None, str(folder)))
+    assert one.search(ragged[:3]).numbers.tolist() == other.search(ragged[:3]).numbers.tolist()
 
 
 def test_a_full_disk_is_one_message_and_leaves_nothing_that_looks_whole(

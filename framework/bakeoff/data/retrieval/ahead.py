@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from bakeoff.data.retrieval.grid import grid, ragged
 from bakeoff.data.retrieval.lookup import Lookup
 from bakeoff.data.retrieval.manifest import damage, file_sizes
 from bakeoff.data.store import TokenStore, mapped
+from bakeoff.data.writing import opened
 from bakeoff.parts.files import read_json, seal, sync_folder, write_json
 
 FORMAT = 1
@@ -103,7 +104,7 @@ class _Writer:
         there = file_sizes(folder)
         if any(there.get(name, 0) < size for name, size in self.sizes.items()):
             self.rows = self.chunks = 0  # the disk has lost what was settled
-        self._files = {name: _opened(folder / name, size) for name, size in self.sizes.items()}
+        self._files = {name: opened(folder / name, size) for name, size in self.sizes.items()}
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -130,10 +131,3 @@ class _Writer:
 def _whole(folder: Path) -> bool:
     """Whether all files stand there as they were written."""
     return (folder / MANIFEST).is_file() and damage(folder, read_json(folder / MANIFEST)["files"]) is None
-
-
-def _opened(path: Path, size: int) -> BinaryIO:
-    """The file, cut to `size` bytes, open for appending."""
-    file = open(path, "ab")  # noqa: SIM115
-    file.truncate(size)
-    return file
