@@ -49,8 +49,10 @@ class Source:
         self.objective = run.recipe.build("objective").eval()
         self.ahead = self.objective.tokens_wanted(data.length) - data.length
         count = max(0, -(-(len(data.store("train").tokens) - self.ahead) // data.length))
+        if not count:
+            raise UserError(f"{run.folder}: its train split has no token to predict, so that nothing would be stored")
         wanted = count if tokens is None else min(count, -(-tokens // data.length))
-        self.numbers = np.split(np.arange(wanted) * count // max(1, wanted), range(micro, wanted, micro))
+        self.numbers = np.split(np.arange(wanted) * count // wanted, range(micro, wanted, micro))
         """Of the rows, batch by batch."""
         self.targets = wanted * data.length
         """About how many there are."""
