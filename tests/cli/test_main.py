@@ -33,9 +33,9 @@ def test_help_names_every_command(capsys):
         main(["--help"])
     assert stop.value.code == 0
     shown, warned = capsys.readouterr()
-    assert all(name in shown for name in ORDER)
+    assert all(entry.name in shown for entry in bakeoff.names("command"))
     assert warned == ""
-    assert {e.name for e in bakeoff.names("command")} == set(ORDER)
+    assert {e.name for e in bakeoff.names("command") if e.target.startswith("bakeoff.")} == set(ORDER)
 
 
 def test_list_of_one_kind(capsys):

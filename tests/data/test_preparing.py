@@ -199,10 +199,10 @@ def test_a_full_disk_is_told_with_folder_and_bytes_and_leaves_nothing_that_looks
 ) -> None:
     corpus = documents(texts, texts[:9])
     whole = data_of(corpus, tmp_path / "whole").prepare()
-    opened = writing._opened
+    opened = writing.opened
     with monkeypatch.context() as patch:
         room = [20_000]
-        patch.setattr(writing, "_opened", lambda path, size: FullDisk(opened(path, size), room))
+        patch.setattr(writing, "opened", lambda path, size: FullDisk(opened(path, size), room))
         with pytest.raises(UserError) as caught:
             data_of(corpus, tmp_path / "full").prepare()
     message = str(caught.value)
