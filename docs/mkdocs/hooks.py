@@ -37,6 +37,7 @@ def on_config(config: Any) -> Any:
                 {"Comparing": "comparing.md"},
                 {"Many devices": "parallel.md"},
                 {"Long contexts": "long_context.md"},
+                {"Retrieval": "retrieval.md"},
                 {"Contracts": "contracts.md"},
                 *({page.title: page.uri} for page in notebooks.sources(DOCS)),
             ]
