@@ -87,7 +87,8 @@ def layers_table(planned: RecipePlan) -> Any:
     from rich.table import Table
 
     model = planned.model
-    title = f"forward FLOPs of a token (average of {model.length} in a row; the last), of one layer each"
+    last = "the last" if model.decoded == 1 else f"of the last {model.decoded}"
+    title = f"forward FLOPs of a token (average of {model.length} in a row; {last}), of one layer each"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for title in ("part", "component"):
         table.add_column(title, no_wrap=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from bakeoff.data import Data
 from bakeoff.errors import CapabilityError, UserError
-from bakeoff.evaluate.planning import vocabulary_size
+from bakeoff.evaluate.planning import searched, vocabulary_size
 from bakeoff.evaluate.precision import PRECISIONS, precision_of
 from bakeoff.interfaces.spans import too_short
 from bakeoff.model.cost import plan
@@ -103,7 +103,16 @@ def _job(
     like = {number: group[0] for group in groups for number in group}
     like[max(like)] = max(like)  # the last block is followed by the final norm
     counted = sorted(set(like.values()))
-    told = partial(count_blocks, build, recipe.build("objective"), counted, length=data.length, dtype=own, mixed=mixed)
+    told = partial(
+        count_blocks,
+        build,
+        recipe.build("objective"),
+        counted,
+        length=data.length,
+        searched=searched(data),
+        dtype=own,
+        mixed=mixed,
+    )
     documents, notes = _documents(told, data.isolate_documents, recipe.stateful)
 
     @lru_cache

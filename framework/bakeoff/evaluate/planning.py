@@ -12,7 +12,7 @@ from bakeoff.data import Data
 from bakeoff.evaluate.precision import PRECISIONS, precision_of
 from bakeoff.interfaces.part import Part
 from bakeoff.model.cost import Plan, plan
-from bakeoff.model.memory import Memory, planned_memory
+from bakeoff.model.memory import Memory, Searched, planned_memory
 from bakeoff.model.recompute import recomputed_flops
 from bakeoff.model.trained import trained_count
 from bakeoff.recipe import Recipe
@@ -93,6 +93,12 @@ def vocabulary_size(recipe: Recipe, data: Data) -> int:
     return data.prepare().vocab_size
 
 
+def searched(data: Data) -> Searched | None:
+    """What the data look up for their rows."""
+    asked = data.retrieval
+    return None if asked is None else Searched(asked.chunk, asked.k)
+
+
 def _ranks(trainer: Mapping[str, Any]) -> int:
     devices = trainer.get("devices")
     return (devices if isinstance(devices, int) and devices > 0 else 1) * (trainer.get("num_nodes") or 1)
@@ -116,6 +122,7 @@ def _memory(
         with_masters(recipe.build("optimizer")),
         rows=rows,
         length=data.length,
+        searched=searched(data),
         accumulate=accumulation > 1,
         carried=accumulation if recipe.stateful else 0,
         dtype=own,

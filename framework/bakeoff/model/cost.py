@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
@@ -53,7 +54,7 @@ class Cost:
     name, component : what it is called where it stands, and the registered name (or class) of what stands there.
     parameters : how many; those of a tied readout are the embedding's.
     flops : forward operations a token, averaged over a sequence of the plan's length.
-    decode_flops : forward operations of one more token with a full past.
+    decode_flops : forward operations of one more token with a full past, averaged over the plan's `decoded` last ones.
     state : bytes of one row's state at the plan's length.
     """
 
@@ -61,7 +62,7 @@ class Cost:
     component: str
     parameters: int
     flops: float | None
-    decode_flops: int | None
+    decode_flops: float | None
     state: int | None
 
 
@@ -76,7 +77,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a model costs at a length; `notes` say which part declares what not."""
+    """What a model costs at a length; `notes` say which part declares what not.
+
+    `decoded` is 1, or the tokens of a chunk where something is retrieved, which is read anew with each chunk.
+    """
 
     length: int
     d_model: int
@@ -88,6 +92,7 @@ class Plan:
     whole: Cost
     layers: tuple[Layer, ...]
     head: Cost
+    decoded: int = 1
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -137,7 +142,7 @@ def formula_flops(parameters: int, length: int, d_model: int) -> float:
     return 6 * parameters * (1 + length / (6 * d_model))
 
 
-def roofline(weights: int, state: int, batch: int, bandwidth: float, flops: int | None = None) -> Roofline:
+def roofline(weights: int, state: int, batch: int, bandwidth: float, flops: float | None = None) -> Roofline:
     """The bound for `weights` bytes, `state` bytes and `flops` a row, and `bandwidth` in bytes a second."""
     read = weights + batch * state
     seconds = read / bandwidth
@@ -157,6 +162,7 @@ def plan(model: LanguageModel, length: int | None = None) -> Plan:
     """The costs of `model` at `length` (its `max_length` unless given); computes no output and allocates nothing."""
     length = length or model.context.max_length
     like = model.backbone.embedding
+    decoded = min(length, math.lcm(*(part.neighbours_of or 1 for part in _all_parts(model))))
     notes: dict[str, None] = {}  # an ordered set
 
     def known(ask: Callable[[], A]) -> A | None:
@@ -168,13 +174,13 @@ def plan(model: LanguageModel, length: int | None = None) -> Plan:
 
     def cost(name: str, part: Any) -> Cost:
         """Of a model, a block, or a part of it."""
-        flops, one = known(lambda: part.flops(length, length)), known(lambda: part.flops(1, length))
+        flops, last = known(lambda: part.flops(length, length)), known(lambda: part.flops(decoded, length))
         state: int | None = 0
         if isinstance(part, StatefulPart):
             with torch.no_grad():
                 state = known(lambda: nbytes(part.empty_state(1, length, like.dtype, "meta")))
         count = sum(parameter.numel() for parameter in part.parameters())
-        return Cost(name, component_name(part), count, None if flops is None else flops / length, one, state)
+        return Cost(name, component_name(part), count, _mean(flops, length), _mean(last, decoded), state)
 
     layers = [Layer((i,), cost("layer", block), tuple(_parts(block, cost))) for i, block in enumerate(_blocks(model))]
     head = cost("head", model.head)
@@ -184,12 +190,17 @@ def plan(model: LanguageModel, length: int | None = None) -> Plan:
     sparse = tuple(_sparse(part) for part in _all_parts(model) if part.idle())
     read = size - sum(part.idle for part in sparse) - (0 if model.tied_embedding else like.nbytes)
     counts = count_parameters(model)
-    return Plan(length, model.context.d_model, counts, size, read, sparse, whole, _alike(layers), head, tuple(notes))
+    found = sparse, whole, _alike(layers), head, decoded, tuple(notes)
+    return Plan(length, model.context.d_model, counts, size, read, *found)
 
 
 def component_name(part: nn.Module) -> str:
     """The name that a recipe would call the part's class by, or the class's own."""
     return name_of(type(part)) or type(part).__name__
+
+
+def _mean(work: int | None, tokens: int) -> float | None:
+    return None if work is None else work / tokens
 
 
 def _held(backbone: Backbone, length: int) -> int:

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
+from bakeoff.interfaces.neighbours import BATCHED
 from bakeoff.interfaces.objective import Objective
 from bakeoff.interfaces.state import nbytes, tensors
 from bakeoff.model.carrying import Carried, begin
@@ -73,6 +74,13 @@ class Live(TorchDispatchMode):
         return result
 
 
+class Searched(NamedTuple):
+    """What is looked up for rows: chunks of `chunk` tokens, and `k` neighbours of each."""
+
+    chunk: int
+    k: int
+
+
 def planned_memory(
     build: Callable[[], LanguageModel],
     objective: Objective,
@@ -81,6 +89,7 @@ def planned_memory(
     rows: int,
     length: int,
     documents: bool = False,
+    searched: Searched | None = None,
     accumulate: bool = False,
     carried: int = 0,
     dtype: torch.dtype | None = None,
@@ -91,7 +100,7 @@ def planned_memory(
 
     Parameters
     ----------
-    rows, length : of a micro-batch. documents : it holds document ids.
+    rows, length : of a micro-batch. documents : it holds document ids. searched : what it holds neighbours of.
     carried : micro-batches of a step, where the states of their rows go on to the next step; 0: they do not.
     dtype : the parameters' own, where it is not float32. mixed : autocast to this type.
     recompute : what of the blocks is computed anew in backward: "none", "selective" or "full".
@@ -102,14 +111,30 @@ def planned_memory(
     with FakeTensorMode():
         model = build() if dtype is None else cast(build(), dtype)
         recompute_blocks(model.backbone, recompute)
-        shape = (rows, objective.tokens_wanted(length))
-        batch = {"tokens": torch.zeros(shape, dtype=torch.long)}
-        if documents:
-            batch["documents"] = torch.zeros(shape, dtype=torch.long)
+        batch = planned_batch(objective, rows, length, documents, searched)
         context = nullcontext() if mixed is None else torch.autocast("cpu", mixed)
         return step_memory(
             model, objective, make_optimizer, batch, accumulate=accumulate, carried=carried, context=context
         )
+
+
+def planned_batch(
+    objective: Objective, rows: int, length: int, documents: bool = False, searched: Searched | None = None
+) -> dict[str, Tensor]:
+    """A batch of the shapes that data gives: with document ids, and with neighbours of what is `searched` for.
+
+    Rows hold as many chunks as they can: those of one document.
+    """
+    shape = (rows, objective.tokens_wanted(length))
+    batch = {"tokens": torch.zeros(shape, dtype=torch.long)}
+    if documents:
+        batch["documents"] = torch.zeros(shape, dtype=torch.long)
+    if searched is not None:
+        chunk, k = searched
+        last = torch.arange(chunk - 1, length, chunk).repeat(rows, 1)
+        tokens = torch.zeros(*last.shape, k, 2 * chunk, dtype=torch.long)
+        batch |= zip(BATCHED, (tokens, torch.ones_like(tokens, dtype=torch.bool), last), strict=True)
+    return batch
 
 
 def step_memory(

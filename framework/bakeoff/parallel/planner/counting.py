@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from bakeoff.interfaces.objective import Objective
 from bakeoff.model.language_model import LanguageModel
-from bakeoff.model.memory import Live, MakeOptimizer, size
+from bakeoff.model.memory import Live, MakeOptimizer, Searched, planned_batch, size
 from bakeoff.model.recompute import recompute_blocks
 from bakeoff.parallel.planner.memory import peak
 from bakeoff.parallel.tensor import outermost
@@ -84,6 +84,7 @@ def count_blocks(
     rows: int,
     length: int,
     documents: bool = False,
+    searched: Searched | None = None,
     recompute: str = "none",
     dtype: torch.dtype | None = None,
     mixed: torch.dtype | None = None,
@@ -93,16 +94,14 @@ def count_blocks(
     Parameters
     ----------
     build : the model; the blocks that are not among `layers` are left out of the step.
-    rows, length : of a micro-batch. documents : it holds document ids. recompute : "none", "selective" or "full".
+    rows, length : of a micro-batch. documents : it holds document ids. searched : what it holds neighbours of.
+    recompute : "none", "selective" or "full".
     dtype : the parameters' own, where it is not float32. mixed : autocast to this type.
     """
     with FakeTensorMode():
         model = _reduced(build, layers, dtype)
         recompute_blocks(model.backbone, recompute)
-        shape = (rows, objective.tokens_wanted(length))
-        batch = {"tokens": torch.zeros(shape, dtype=torch.long)}
-        if documents:
-            batch["documents"] = torch.zeros(shape, dtype=torch.long)
+        batch = planned_batch(objective, rows, length, documents, searched)
         context = nullcontext() if mixed is None else torch.autocast("cpu", mixed)
         return count_step(model, objective, batch, context)
 
