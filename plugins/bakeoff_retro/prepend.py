@@ -12,6 +12,7 @@ from bakeoff.interfaces.backbone import Backbone
 from bakeoff.interfaces.component import Capabilities, Reference
 from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.neighbours import NEIGHBOURS, Neighbours
+from bakeoff.interfaces.objective import Feedback
 from bakeoff.interfaces.part import Part
 from bakeoff.interfaces.past import Past
 from bakeoff.interfaces.result import Result
@@ -37,10 +38,11 @@ class PrependState(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """One call of the inner backbone on n rows of width W; `at` (B, T) long: which of the n W places is a token's own,
-    -1 for tokens of other runs."""
+    """One call of the inner backbone on n rows of width W, and what its choices learn from, by name; `at` (B, T) long:
+    which of the n W places is a token's own, -1 for tokens of other runs."""
 
     result: Result
+    feedback: dict[str, Feedback]
     at: Tensor
 
 
@@ -212,7 +214,9 @@ class Prepend(Around):
 
     def _run(self, tokens: Tensor, real: Tensor | None, at: Tensor, inner: Any) -> _Run:
         sequence = Sequence(tokens, real=real, past=None if inner is None else inner.past)
-        return _Run(self.backbone(sequence, inner), at)
+        result = self.backbone(sequence, inner)
+        feedback = {name: shown for name, shown in sequence.memory.items() if name.startswith("feedback.")}
+        return _Run(result, feedback, at)
 
     def _found(self, sequence: Sequence, row: Tensor, whole: Tensor) -> tuple[Tensor, Tensor] | None:
         neighbours: Neighbours | None = sequence.memory.get(NEIGHBOURS)
@@ -227,6 +231,8 @@ class Prepend(Around):
         aux: dict[str, Tensor] = {}
         for run in runs:
             aux |= {name: value + aux[name] if name in aux else value for name, value in run.result.aux.items()}
+        for name in {name for run in runs for name in run.feedback}:
+            sequence.memory[name] = _own([(run.feedback[name], run.at) for run in runs if name in run.feedback])
         y = self.embedding.new_zeros(*sequence.tokens.shape, self.embedding.shape[1])
         return Result(_picked(y, [(run.result.y, run.at) for run in runs]), state, aux)
 
@@ -253,10 +259,19 @@ def _check(backbone: Backbone) -> None:
 
 
 def _picked(y: Tensor, runs: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """`y` (B, T, D) with what each run's (n, W, D) has at its places (B, T); -1 leaves what is there."""
+    """`y` (B, T, …) with what each run's (n, W, …) has at its places (B, T); -1 leaves what is there."""
     for given, at in runs:
-        y = torch.where((at < 0)[..., None], y.to(given.dtype), given.flatten(0, 1)[at.clamp_min(0)])
+        other = (at < 0).view(*at.shape, *[1] * (y.ndim - 2))
+        y = torch.where(other, y.to(given.dtype), given.flatten(0, 1)[at.clamp_min(0)])
     return y
+
+
+def _own(runs: list[tuple[Feedback, Tensor]]) -> Feedback:
+    """What choices for the tokens (B, T) themselves learn from, of runs and their places; padding learns nothing."""
+    first, at = runs[0]
+    chosen = _picked(first.log_probability.new_zeros(at.shape), [(shown.log_probability, at) for shown, at in runs])
+    baseline = _picked(first.baseline.new_zeros(at.shape), [(shown.baseline, at) for shown, at in runs])
+    return Feedback(chosen, baseline, first.coefficient)
 
 
 def _where(rows: Tensor, begun: Any, held: Any, batch: int) -> Any:

@@ -8,6 +8,7 @@ from bakeoff.errors import CapabilityError
 from bakeoff.interfaces import LayerContext
 from bakeoff.interfaces.init import initialise
 from bakeoff.interfaces.neighbours import NEIGHBOURS, Neighbours
+from bakeoff.interfaces.objective import Feedback
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.interfaces.state import tensors
 from bakeoff.model import LanguageModel
@@ -195,6 +196,46 @@ def test_gradients_reach_what_is_read():
         terms, _ = Causal()(model, {**batch, "neighbours_last": last})
         (losses[told],) = torch.autograd.grad(terms["loss"][0], model.backbone.embedding)
     assert not torch.allclose(losses["shown"][V - 1], losses["hidden"][V - 1])
+
+
+@torch.no_grad()
+def test_choices_learn_from_the_tokens_own_loss():
+    """Each token shows its id as what was chosen for it, wherever it is read."""
+    model, tokens = prepend(), tokens_of(3, 14)
+    real = torch.arange(14) >= torch.tensor([[0], [6], [4]])
+    found = neighbours_of([[3, 7, 11], [3, 7], [3, 7]])
+
+    def shows(_, given, __):
+        ids = given[0].tokens
+        given[0].memory["feedback.3"] = Feedback(ids.double(), -ids, 0.5)
+
+    model.backbone.register_forward_hook(shows)
+    whole = Sequence(tokens, real=real)
+    run(model, whole, found)
+    parts, state = [], model.empty_state(3, 14, torch.float64)
+    for start, stop in ((0, 8), (8, 9), (9, 14)):
+        parts.append(Sequence(tokens[:, start:stop], real=real[:, :8] if start == 0 else None, past=state.past))
+        state = run(model, parts[-1], found, state).state
+    for field, want in (("log_probability", tokens), ("baseline", -tokens)):
+        told = [getattr(part.memory["feedback.3"], field) for part in (whole, *parts)]
+        assert torch.equal(told[0], (want * real).to(told[0].dtype))
+        assert torch.equal(torch.cat(told[1:], 1), told[0])
+    assert whole.memory["feedback.3"].coefficient == 0.5
+
+
+def test_a_router_that_learns_from_losses_learns():
+    mixture = {
+        "use": "mixture_of_experts",
+        "n_experts": 2,
+        "expert": {"use": "mlp"},
+        "router": {"use": "reinforce_router"},
+    }
+    backbone = partial(Prepend, backbone=decoder(feed_forward=mixture), chunk=4)
+    model = LanguageModel(d_model=16, vocab_size=V, max_length=16, backbone=backbone).initialise(0)
+    terms, _ = Causal()(model, {"tokens": tokens_of(2, 13)})
+    terms["feedback"][0].backward()
+    for layer in model.backbone.layers:
+        assert layer.feed_forward.router.baseline.weight.grad.any()
 
 
 def test_weights_and_first_values_are_those_of_the_inner_backbone():
