@@ -122,8 +122,8 @@ class Prepend(Around):
         stream = self._stream(sequence, begun, state)
         every = torch.arange(len(begun.row), device=stream.device)
         if state is None:
-            runs = [self._begin(sequence, begun, every, stream)] if len(every) else []
-            return self._result(sequence, runs)
+            apart = every[begun.whole < 0], every[begun.whole >= 0]  # with nothing before them, and with texts
+            return self._result(sequence, [self._begin(sequence, begun, one, stream) for one in apart if len(one)])
         runs = [] if bool(begun.last.all()) else [self._begin(sequence, begun, every[~begun.last], stream)]
         inner = state.inner
         if not len(every) or bool((begun.of == -1).any()):
@@ -182,14 +182,10 @@ class Prepend(Around):
         self, sequence: Sequence, begun: Stretches, which: Tensor, stream: Tensor, state: PrependState | None = None
     ) -> _Run:
         """The stretches `which` (n,), each after its texts and its context; kept in a state where one is given."""
-        row, before = begun.row[which], begun.before[which]
-        found = self._found(sequence, row, begun.whole[which])
-        fresh = min(self.chunk, sequence.length)
-        width = self.context + fresh
-        if sequence.past is None:
-            width = min(width, sequence.length)
-        first = self.context + begun.first[which] - before
-        tokens, real, ahead = laid_out(found, stream, row, first, before + begun.length[which], width)
+        row, whole, before = begun.row[which], begun.whole[which], begun.before[which]
+        found = self._found(sequence, row, whole) if bool((whole >= 0).any()) else None
+        first, length = self.context + begun.first[which] - before, before + begun.length[which]
+        tokens, real, ahead = laid_out(found, stream, row, first, length, int(length.max()))
         inner = None
         if state is not None:
             with torch.set_grad_enabled(not state.past.slots):
