@@ -293,3 +293,15 @@ def test_long_work_shows_a_bar_and_short_work_none(
     with progress.Bar("tokenising", 100, show=True) as bar:
         bar.advance(50)
     assert "tokenising" in capsys.readouterr().err
+
+
+def test_where_no_terminal_shows_a_bar_lines_say_how_much_is_left(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter([0.0, 1.0, 10.0, 20.0, 40.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(seconds))
+    with progress.Bar("searching", 4000, show=True, unit="rows") as bar:
+        for _ in range(4):
+            bar.advance(500)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["searching: 1,000 of 4,000 rows, 0:30 left", "searching: 2,000 of 4,000 rows, 0:40 left"]

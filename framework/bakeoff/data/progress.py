@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from types import TracebackType
 
@@ -18,6 +19,8 @@ from rich.progress import (
 )
 
 PATIENCE = 2.0
+#: Seconds between two lines where no terminal shows a bar.
+EVERY = 30.0
 
 
 def say(message: str) -> None:
@@ -28,13 +31,16 @@ def say(message: str) -> None:
 class Bar:
     """A bar over bytes of text, or other units, shown only once the work has taken `PATIENCE` seconds.
 
-    `total` is about how many of them there are, or None: then no time left is claimed.
+    `total` is about how many of them there are, or None: then no time left is claimed. Where standard error is no
+    terminal, a line every `EVERY` seconds stands for the bar.
     """
 
     def __init__(self, what: str, total: int | None, *, show: bool, unit: str = "bytes"):
         self._what, self._total, self._show, self._unit = what, total, show, unit
         self._started, self._done = time.monotonic(), 0
+        self._console = Console(stderr=True)
         self._progress: Progress | None = None
+        self._said: float | None = None  # when the last line was written
 
     def __enter__(self) -> Bar:
         return self
@@ -42,17 +48,35 @@ class Bar:
     def advance(self, done: int) -> None:
         """So many more are finished."""
         self._done += done
-        if self._progress is None and self._show and time.monotonic() - self._started > PATIENCE:
+        now = time.monotonic()
+        if not self._show or now - self._started <= PATIENCE:
+            return
+        if not self._console.is_terminal:
+            self._say(now)
+            return
+        if self._progress is None:
             self._open()
-        if self._progress is not None:
-            self._progress.update(self._progress.task_ids[0], completed=self._done)
+        assert self._progress is not None
+        self._progress.update(self._progress.task_ids[0], completed=self._done)
+
+    def _say(self, now: float) -> None:
+        if self._said is not None and now - self._said < EVERY:
+            return
+        self._said = now
+        told = f"{self._what}: {self._done:,}"
+        if self._total is not None and self._done:
+            left = max(0, self._total - self._done) / self._done * (now - self._started)
+            told += f" of {self._total:,} {self._unit}, {int(left // 60)}:{int(left % 60):02} left"
+        else:
+            told += f" {self._unit}"
+        print(told, file=sys.stderr, flush=True)
 
     def _open(self) -> None:
         counted: tuple[ProgressColumn, ...] = DownloadColumn(), TransferSpeedColumn()
         if self._unit != "bytes":
             counted = MofNCompleteColumn(), TextColumn(self._unit)
         columns = TextColumn("{task.description}"), BarColumn(), *counted, TimeRemainingColumn()
-        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._progress = Progress(*columns, console=self._console, transient=True)
         self._progress.add_task(self._what, total=self._total)
         self._progress.start()
 
