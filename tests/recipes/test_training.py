@@ -32,6 +32,10 @@ def test_a_shipped_model_trains_and_opens_with_plain_values(path, tmp_path):
         "validation": {"every_steps": None, "tokens": 32},
         **made_small(path.stem),
     }
+    if bakeoff.recipe(path).tree["data"].get("retrieval"):
+        (tmp_path / "other.txt").write_text("A rose is a flower. " * 40)
+        changes["data.retrieval.chunk"] = 4
+        changes["data.retrieval.corpus"] = {"use": "text_files", "path": str(tmp_path / "other.txt")}
     run = fit(bakeoff.recipe(path, changes), folder=tmp_path / "run", progress=False)
     kept = torch.load(tmp_path / "run" / "checkpoints" / "step-2.ckpt", weights_only=True)
     assert kept["global_step"] == 2
