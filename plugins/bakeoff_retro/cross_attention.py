@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from bakeoff.errors import CapabilityError
 from bakeoff.interfaces import Capabilities, LayerContext, Need, Neighbours, Result, Sequence, StatefulPart
-from bakeoff.interfaces.neighbours import NEIGHBOURS
+from bakeoff.interfaces.neighbours import EMBEDDED, NEIGHBOURS
 from bakeoff.parts.collectives import entered
 from bakeoff.parts.short_convolution import next_tail
 from bakeoff.parts.spans import whole_row
@@ -44,6 +45,7 @@ class ChunkedCrossAttention(StatefulPart):
     encoder : sizes of the encoder, W its width. dropout : on what comes out.
     """
 
+    reads = (EMBEDDED,)
     capabilities = Capabilities(
         documents=True, padding=True, state=True, constant_state=True, compile=True, context_parallel=True
     )
@@ -118,27 +120,31 @@ class ChunkedCrossAttention(StatefulPart):
         if given is None or not given.tokens.shape[1] or not sequence.length:
             return None
         self._fits(given, state)
-        tokens, real = given.tokens, given.real
-        if places.chunks is not None:
-            tokens, real = (
-                t.gather(1, places.chunks[:, :, None, None].expand(-1, -1, *t.shape[2:])) for t in (tokens, real)
-            )
+        real = given.real if places.chunks is None else _chosen(given.real, places.chunks)
         if self.first:
-            return _Found(self._encoded(x, tokens, real, sequence, state), real.flatten(2))
+            return _Found(self._encoded(x, real, sequence, state), real.flatten(2))
         encoded = sequence.memory.get(ENCODED)
         if encoded is None:  # a layer without those before it: what was found for its chunks is nothing
             encoded = x.new_zeros(*real.shape[:2], real[0, 0].numel(), self.attention.key.in_features)
         return _Found(encoded, real.flatten(2))
 
-    def _encoded(self, x: Tensor, tokens: Tensor, real: Tensor, sequence: Sequence, state: Any) -> Tensor:
+    def _encoded(self, x: Tensor, real: Tensor, sequence: Sequence, state: Any) -> Tensor:
         """(B, C, k L, W)."""
+        if EMBEDDED not in sequence.memory:
+            raise CapabilityError(
+                f"retro reads the backbone's embeddings of what was found, {EMBEDDED}; this backbone shows none: use "
+                "backbone decoder"
+            )
+        places: Places = sequence[self.places]
+        texts = sequence.memory[EMBEDDED].to(x.dtype)
+        texts = texts if places.chunks is None else _chosen(texts, places.chunks)
         if sequence.spans is not None:  # each rank encodes those that its tokens see, of all tokens of their chunks
             x = entered(whole_row(x, sequence.spans), sequence.spans.group)
         if state is not None:
             x = torch.cat([state["inputs"].to(x.dtype), x], 1)
-        (B, C), D = tokens.shape[:2], x.shape[2]
-        inside = x.flatten(0, 1).index_select(0, sequence[self.places].inside).view(B * C, self.chunk, D)
-        return self.encoder(tokens.flatten(0, 1), real.flatten(0, 1), inside).unflatten(0, (B, C))
+        (B, C), D = real.shape[:2], x.shape[2]
+        inside = x.flatten(0, 1).index_select(0, places.inside).view(B * C, self.chunk, D)
+        return self.encoder(texts.flatten(0, 1), real.flatten(0, 1), inside).unflatten(0, (B, C))
 
     def _of_chunks(
         self, q: Tensor, logits: Tensor, pairs: tuple[Tensor, Tensor], real: Tensor, places: Places
@@ -219,3 +225,9 @@ class ChunkedCrossAttention(StatefulPart):
             )
         if state is not None and k > self.k:
             raise ValueError(f"retro: {k} neighbours of each chunk are given, and a state has room for k = {self.k}")
+
+
+def _chosen(of_chunks: Tensor, chunks: Tensor) -> Tensor:
+    """(B, C, …) -> (B, C', …): those of the numbers `chunks` (B, C')."""
+    rows = torch.arange(len(chunks), device=chunks.device)[:, None]
+    return of_chunks[rows, chunks]

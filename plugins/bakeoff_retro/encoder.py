@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from bakeoff.interfaces import LayerContext, Norm, Part
 from bakeoff.parts.feed_forwards.mlp import MLP
-from bakeoff.parts.linear import Embedding
+from bakeoff.parts.linear import Linear, linear_flops
 from bakeoff.parts.norms import RMSNorm
 from torch import Tensor, nn
 
@@ -17,11 +17,11 @@ NormFactory = Callable[[LayerContext], Norm]
 
 
 class NeighbourEncoder(Part):
-    """Tokens of neighbours (…, L), L = 2 m, and what a model has of the m tokens of their chunk -> (…, L, W).
+    """Neighbours (…, L, D), L = 2 m, and what a model has of the m tokens of their chunk -> (…, L, W).
 
     `depth` layers of `x = x + self(norm(x)); x = x + cross(norm(x), chunk); x = x + mlp(norm(x))`, then a norm; every
-    token of a neighbour sees all others of it, and all tokens of the chunk. It has a table of embeddings of its own,
-    no dropout, and no positions but those of `RelativeLogits`.
+    token of a neighbour sees all others of it, and all tokens of the chunk. It reads the backbone's embeddings,
+    brought to W channels where D are not as many. It has no dropout, and no positions but those of `RelativeLogits`.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class NeighbourEncoder(Part):
         sizes = {"depth": depth, "width": width, "heads": heads, "head_width": head_width}
         self.sizes = {**{f"encoder_{name}": size for name, size in sizes.items()}, "chunk": chunk}
         inner = context.child(d_model=width, d_output=None)
-        self.embed = Embedding(context.vocab_size, width)
+        self.project = nn.Identity() if width == context.d_model else Linear(context.d_model, width)
         self.layers = nn.ModuleList(
             EncoderLayer(inner, d_chunk=context.d_model, n_heads=heads, head_width=head_width, chunk=chunk, norm=norm)
             for _ in range(depth)
@@ -56,24 +56,25 @@ class NeighbourEncoder(Part):
             )
         return width // heads
 
-    def forward(self, tokens: Tensor, real: Tensor, activations: Tensor) -> Tensor:
-        """(X, k, L) long and bool, (X, m, D) -> (X, k L, W), of X chunks and k neighbours of each."""
-        X, k, L = tokens.shape
-        x = self.embed(tokens)
+    def forward(self, texts: Tensor, real: Tensor, activations: Tensor) -> Tensor:
+        """(X, k, L, D), (X, k, L) bool, (X, m, D) -> (X, k L, W), of X chunks and k neighbours of each."""
+        X, k, L = real.shape
+        x = self.project(texts)
         for layer in self.layers:
             x = layer(x, real, activations)
         return self.norm(x).view(X, k * L, -1)
 
-    def naive(self, tokens: Tensor, real: Tensor, activations: Tensor) -> Tensor:
-        """(k, L) long and bool, (m, D) -> (k L, W): one neighbour after another."""
-        texts = [self.embed(text) for text in tokens]
+    def naive(self, texts: Tensor, real: Tensor, activations: Tensor) -> Tensor:
+        """(k, L, D), (k, L) bool, (m, D) -> (k L, W): one neighbour after another."""
+        each = [self.project(text) for text in texts]
         for layer in self.layers:
-            texts = layer.naive(texts, real, activations)  # type: ignore[operator]
-        return self.norm(torch.cat(texts))
+            each = layer.naive(each, real, activations)  # type: ignore[operator]
+        return self.norm(torch.cat(each))
 
     def flops(self, queries: int, keys: int) -> int:
         """Of one chunk, whose neighbours have `queries` tokens in all; `keys` is of no account."""
-        return sum(layer.flops(queries, keys) for layer in self.layers)  # type: ignore[operator]
+        project = 0 if isinstance(self.project, nn.Identity) else linear_flops(self.project, queries)
+        return project + sum(layer.flops(queries, keys) for layer in self.layers)  # type: ignore[operator]
 
 
 class EncoderLayer(Part):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from bakeoff.interfaces import Neighbours, Result, Sequence
-from bakeoff.interfaces.neighbours import NEIGHBOURS
+from bakeoff.interfaces.neighbours import EMBEDDED, NEIGHBOURS
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ class _Row:
         given = self.given
         assert given is not None
         chunk = torch.stack(self.inputs)
-        self.encoded[c] = self.cross.encoder.module.naive(given.tokens[self.b, c], given.real[self.b, c], chunk)
+        texts = self.sequence.memory[EMBEDDED][self.b, c]
+        self.encoded[c] = self.cross.encoder.module.naive(texts, given.real[self.b, c], chunk)
         return self.encoded[c]
 
     def _answer(self, token: Tensor, behind: int, seen: _Seen) -> Tensor:

@@ -26,9 +26,10 @@ class Retro(NormedBlock):
     d(i, i') = i - i' + m - 1 from token i of those that see a neighbour to its token i'; i - i' within a neighbour,
     and from its token i to token i' of the chunk.
 
-    Of the paper: the wiring, who sees which neighbours, the encoder's sub-layers, the conditioning on the chunk, and
-    logits of the distance that are a linear map of sinusoids. Ours: sines as well as cosines, 32 in all; that every
-    layer of the encoder attends to the chunk; its embeddings, which are its own; no dropout in it; and no bias.
+    Of the paper: the wiring, who sees which neighbours, the encoder's sub-layers, the conditioning on the chunk,
+    embeddings that encoder and decoder share, and logits of the distance that are a linear map of sinusoids. Ours:
+    sines as well as cosines, 32 in all; that every layer of the encoder attends to the chunk; no dropout in it; and no
+    bias.
 
     Parameters
     ----------

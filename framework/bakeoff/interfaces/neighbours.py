@@ -8,6 +8,8 @@ from torch import Tensor
 
 #: The name under which a sequence's memory holds them.
 NEIGHBOURS = "neighbours"
+#: The name under which a backbone shows what its embedding makes of their tokens, (B, C, k, L, D).
+EMBEDDED = "embedded_neighbours"
 
 
 class Neighbours:

@@ -14,6 +14,7 @@ from bakeoff.interfaces.backbone import Backbone
 from bakeoff.interfaces.block import Block
 from bakeoff.interfaces.component import Capabilities, Reference
 from bakeoff.interfaces.context import LayerContext
+from bakeoff.interfaces.neighbours import EMBEDDED, NEIGHBOURS
 from bakeoff.interfaces.norm import Norm
 from bakeoff.interfaces.part import StatefulPart
 from bakeoff.interfaces.past import Past
@@ -156,11 +157,9 @@ class Decoder(Backbone):
 
     def forward(self, sequence: Sequence, state: DecoderState | None = None) -> Result:
         """Hidden states (B, T, D) of `sequence.tokens`."""
-        x = self.embed(sequence.tokens)
-        if self.embedding_scale != 1.0:
-            x = x * self.embedding_scale
-        if self.embedding_norm is not None:
-            x = self.embedding_norm(x)
+        x = self._embedded(sequence.tokens)
+        if NEIGHBOURS in sequence.memory:
+            sequence.memory[EMBEDDED] = self._embedded(sequence.memory[NEIGHBOURS].tokens)
         if self.position is not None:
             x = self.position.embed(x, sequence.prepare(self.position.needs()))
         x = self.dropout(x)
@@ -178,6 +177,13 @@ class Decoder(Backbone):
             x = self.norm(x)
         after = None if state is None else DecoderState(tuple(states), state.past.advance(sequence))
         return Result(x, after, aux)
+
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        """(…) -> (…, D), without what says where they stand."""
+        x = self.embed(tokens)
+        if self.embedding_scale != 1.0:
+            x = x * self.embedding_scale
+        return x if self.embedding_norm is None else self.embedding_norm(x)
 
     def empty_state(
         self,

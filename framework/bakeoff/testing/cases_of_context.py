@@ -11,6 +11,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from bakeoff.interfaces.backbone import Backbone
+from bakeoff.interfaces.neighbours import EMBEDDED
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.interfaces.spans import Spans
 from bakeoff.parallel.context import exchange_ops, share_rows
@@ -97,7 +98,8 @@ def _shared_out(sequence: Sequence, order: str) -> Sequence:
     own = sequence.shared_out(_mesh().get_group(), order)
     assert own.spans is not None
     memory = sequence.memory.items()
-    own.memory |= {name: own.spans.take(value) for name, value in memory if isinstance(value, Tensor)}
+    cut = {name: value for name, value in memory if isinstance(value, Tensor) and name != EMBEDDED}
+    own.memory |= {name: own.spans.take(value) for name, value in cut.items()}
     return own
 
 

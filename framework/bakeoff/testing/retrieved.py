@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from bakeoff.interfaces.neighbours import Neighbours
 from bakeoff.interfaces.sequence import Sequence
@@ -29,3 +30,9 @@ def retrieved(sequence: Sequence, chunk: int, vocabulary: int) -> Neighbours:
     length = torch.where(seed % 5 == 1, 0, length)
     real = (place < length[..., None]) & (at.last >= 0)[:, :, None, None]
     return Neighbours(tokens, real, at.last)
+
+
+def embedded(found: Neighbours, d_model: int) -> Tensor:
+    """(B, C, k, L, D): a vector for each of the neighbours' tokens, whatever backbone there is."""
+    channels = torch.arange(1, d_model + 1, device=found.tokens.device)
+    return (found.tokens[..., None] * 2.4 + channels * 1.7 + (found.tokens[..., None] * channels) ** 0.5).sin()

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from bakeoff.errors import MissingExtra
 from bakeoff.interfaces.component import Capabilities
 from bakeoff.interfaces.context import LayerContext
-from bakeoff.interfaces.neighbours import NEIGHBOURS
+from bakeoff.interfaces.neighbours import EMBEDDED, NEIGHBOURS
 from bakeoff.interfaces.part import Part, StatefulPart
 from bakeoff.interfaces.past import Past
 from bakeoff.interfaces.result import Result
@@ -28,7 +28,7 @@ from bakeoff.model.casting import cast
 from bakeoff.parts.needs import gather
 from bakeoff.testing.batch import Batch, Held, Place, Run, first_place, moved, pulled, scale
 from bakeoff.testing.law import Raised
-from bakeoff.testing.retrieved import retrieved
+from bakeoff.testing.retrieved import embedded, retrieved
 from bakeoff.testing.values import attributes, fixed_noise, noise
 
 C = TypeVar("C")
@@ -210,7 +210,8 @@ class Subject:
         memory = dict.fromkeys(("embedding", *self.reads), batch.x.to(self.device))
         made = Sequence(batch.tokens.to(self.device), past=past, memory=memory, **there)
         if self.chunk is not None:
-            made.memory[NEIGHBOURS] = retrieved(made, self.chunk, self.place.vocab_size)
+            found = retrieved(made, self.chunk, self.place.vocab_size)
+            made.memory |= {NEIGHBOURS: found, EMBEDDED: embedded(found, self.place.d_model).to(batch.x)}
         return made
 
     def run_split(self, batch: Batch, lengths: list[int], held: Held | None = None) -> Run:

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from bakeoff.interfaces import LayerContext, Neighbours
 from bakeoff.interfaces.init import initialise
-from bakeoff.interfaces.neighbours import NEIGHBOURS
+from bakeoff.interfaces.neighbours import EMBEDDED, NEIGHBOURS
 from bakeoff.parts.attention.mixer import Attention
 from bakeoff.parts.chunks import ends
 from bakeoff.parts.decoder import Decoder
@@ -57,8 +57,14 @@ def found(sequence, seed=1, real=None):
     """The sequence, with neighbours of the chunks that end in it."""
     last = ends(sequence, M).last
     text = texts(*last.shape, seed=seed)
-    sequence.memory[NEIGHBOURS] = Neighbours(text, torch.ones_like(text).bool() if real is None else real, last)
+    show(sequence, Neighbours(text, torch.ones_like(text).bool() if real is None else real, last))
     return sequence
+
+
+def show(sequence, neighbours):
+    """Put neighbours into the memory, with a vector for each token; a backbone has vectors of its own."""
+    sequence.memory[NEIGHBOURS] = neighbours
+    sequence.memory[EMBEDDED] = numbers(V, D, seed=9)[neighbours.tokens]
 
 
 def run(beside, x, sequence, state=None):

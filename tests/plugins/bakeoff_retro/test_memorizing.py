@@ -1,6 +1,5 @@
 """`memorizing_attention`: by hand, what it sees and learns from, its states, its cost, and recall beyond the window."""
 
-
 import numpy as np
 import pytest
 import torch

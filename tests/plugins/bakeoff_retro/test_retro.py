@@ -24,6 +24,7 @@ from tests.plugins.bakeoff_retro.layers_of_retro import (
     numbers,
     retro,
     run,
+    show,
     texts,
     tokens,
 )
@@ -35,9 +36,9 @@ def changed(beside, T, u, **given):
     x, here = numbers(1, T, D), sequence.memory[NEIGHBOURS]
     other = here.tokens.clone()
     other[:, u] = (other[:, u] + 1) % V
-    sequence.memory[NEIGHBOURS] = Neighbours(other, here.real, here.last)
+    show(sequence, Neighbours(other, here.real, here.last))
     moved = run(beside, x, sequence).y
-    sequence.memory[NEIGHBOURS] = here
+    show(sequence, here)
     return (run(beside, x, sequence).y != moved).any(-1)[0].nonzero()[:, 0].tolist()
 
 
@@ -77,7 +78,7 @@ def test_without_neighbours_it_is_pre_norm_exactly(given, training):
     T = 3 if given == "too short" else 9
     sequence, x = Sequence(tokens(2, T)), numbers(2, T, D)
     if given in ("no chunk", "too short"):
-        sequence.memory[NEIGHBOURS] = Neighbours(texts(2, 0), texts(2, 0).bool(), texts(2, 0)[:, :, 0, 0])
+        show(sequence, Neighbours(texts(2, 0), texts(2, 0).bool(), texts(2, 0)[:, :, 0, 0]))
     if given == "not found":
         real = torch.zeros(2, 2, 2, 2 * M, dtype=torch.bool)
         sequence = found(sequence, real=real)
@@ -124,7 +125,7 @@ def test_decoding_of_ragged_rows_equals_the_whole(lengths):
         for start, length in zip([0, *torch.tensor(lengths).cumsum(0).tolist()], lengths, strict=False):
             cut = slice(start, start + length)
             called = Sequence(text[:, cut], documents=documents[:, cut], real=real[:, cut], past=state.past)
-            called.memory[NEIGHBOURS] = there  # of all chunks: what ends in other calls is of no account
+            show(called, there)  # of all chunks: what ends in other calls is of no account
             y, state, *_ = model(called, state)
             got.append(y)
     assert isinstance(state, DecoderState)
@@ -137,14 +138,14 @@ def test_a_chunk_for_which_nothing_is_given_has_no_neighbours():
     whole = found(Sequence(text))
     first = whole.memory[NEIGHBOURS]
     alone = Neighbours(first.tokens[:, :1], first.real[:, :1], first.last[:, :1])
-    whole.memory[NEIGHBOURS] = alone
+    show(whole, alone)
     want = run(beside, x, whole).y
     with torch.no_grad():
         state, past, got = beside.part.empty_state(1, 12, torch.float64), Past(1, 12), []
         for t in range(12):
             called = Sequence(text[:, t : t + 1], past=past)
             if t == 3:
-                called.memory[NEIGHBOURS] = alone
+                show(called, alone)
             y, state, *_ = run(beside, x[:, t : t + 1], called, state)
             past = past.advance(called)
             got.append(y)
@@ -192,11 +193,11 @@ def test_neighbours_that_do_not_fit_are_refused():
     beside, x = layer(), numbers(1, 4, D)
     sequence = Sequence(tokens(1, 4))
     text = torch.zeros(1, 1, 2, 6).long()
-    sequence.memory[NEIGHBOURS] = Neighbours(text, text == 0, torch.tensor([[3]]))
+    show(sequence, Neighbours(text, text == 0, torch.tensor([[3]])))
     with pytest.raises(ValueError, match="have 6 tokens, and chunk is 4; they must have twice as many, 8"):
         run(beside, x, sequence)
     text = torch.zeros(1, 1, 3, 8).long()
-    sequence.memory[NEIGHBOURS] = Neighbours(text, text == 0, torch.tensor([[3]]))
+    show(sequence, Neighbours(text, text == 0, torch.tensor([[3]])))
     assert run(beside, x, sequence).y.shape == x.shape  # without a state, as many as one likes
     begun = Sequence(sequence.tokens, past=Past(1, 4), memory=sequence.memory)
     with pytest.raises(ValueError, match="3 neighbours of each chunk are given, and a state has room for k = 2"):
