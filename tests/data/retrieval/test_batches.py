@@ -28,7 +28,9 @@ def by_hand(data: Data, split: str, row: int, length: int, texts: dict[str, list
     for run in runs:
         for at in range(0, len(run) - chunk + 1, chunk):
             places = run[at : at + chunk]
-            own = {window[place][0] for place in places} if split == "train" else set()
+            seeing = places if data.isolate_documents else range(places[0], length + 1)
+            own = {number for number, _ in stream[row * length :][seeing[0] : seeing[-1] + 1]}
+            own = own if split == "train" else set()
             query = bytes(window[place][1] for place in places if window[place][1] < 256).decode()
             others = [(apart(query, text), ids) for number, ids, text in database if number not in own]
             found.append((places[-1], [ids for _, ids in sorted(others, key=lambda each: each[0])[:k]]))
@@ -98,7 +100,7 @@ def test_rows_of_any_length_are_searched_for(retrieving: Callable[..., Data], ra
 
 @pytest.mark.parametrize("isolate", [False, True])
 @pytest.mark.parametrize("chunk", [4, 64])
-def test_no_neighbour_is_of_a_document_that_its_chunk_touches(
+def test_no_neighbour_is_of_a_document_that_its_chunk_touches_or_that_sees_it(
     retrieving: Callable[..., Data], chunk: int, isolate: bool
 ) -> None:
     text = "".join(chr(97 + (number * number) % 26) for number in range(150))
@@ -110,7 +112,8 @@ def test_no_neighbour_is_of_a_document_that_its_chunk_touches(
         held = batch["neighbours_last"][0]
         for slot, place in enumerate(held[held >= 0].tolist()):
             stops = row * 128 + place
-            own = set(np.searchsorted(store.ends, np.arange(stops - chunk + 1, stops + 1), side="right").tolist())
+            seeing = min(stops if isolate else row * 128 + 128, len(store.tokens) - 1)
+            own = set(np.searchsorted(store.ends, np.arange(stops - chunk + 1, seeing + 1), side="right").tolist())
             found = ahead.numbers[last + 1 + slot]
             assert (found >= 0).all()
             assert not own & set(lookup.documents(found).tolist())

@@ -19,7 +19,7 @@ from bakeoff.data.store import TokenStore, mapped
 from bakeoff.data.writing import opened
 from bakeoff.parts.files import read_json, seal, sync_folder, write_json
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 #: Name -> type of the files: chunks of all rows up to and with each; numbers and scores of each chunk's neighbours.
 ENDS, NUMBERS, SCORES = "ends", "numbers", "scores"

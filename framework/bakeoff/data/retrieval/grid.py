@@ -13,7 +13,9 @@ class Grid(NamedTuple):
     """n whole chunks of some rows, row by row and in order.
 
     `rows` (n,) which row of those asked for; `slots` (n,) which chunk of that row; `places` (n,) where it begins in
-    the row, in tokens; `starts` (n,) where in the split; `documents` (n, 2) the first and the last document it touches.
+    the row, in tokens; `starts` (n,) where in the split; `documents` (n, 2) the first and the last document of which
+    nothing may be found for it: those that it touches, and, where documents are not told apart, those behind it in the
+    row, whose tokens see what is found.
     """
 
     rows: np.ndarray
@@ -37,7 +39,8 @@ def grid(store: TokenStore, starts: np.ndarray, length: int, chunk: int, *, isol
     at, row = begins[segments] + within * chunk, rows[segments]
     counts = np.bincount(row, minlength=len(starts))
     slots = ragged(counts)[1]
-    documents = np.stack([np.searchsorted(store.ends, edge, side="right") for edge in (at, at + chunk - 1)], axis=1)
+    until = at + chunk - 1 if isolate else np.minimum(stops, len(store.tokens) - 1)[row]  # the row's last target
+    documents = np.stack([np.searchsorted(store.ends, edge, side="right") for edge in (at, until)], axis=1)
     return Grid(row, slots, at - starts[row], at, documents)
 
 

@@ -83,6 +83,6 @@ class Lookup:
         return np.where(there[:, None], np.stack([firsts[runs[:, 0]], firsts[runs[:, 1] + 1]], axis=1), 0)
 
     def found(self, store: TokenStore, chunks: Grid) -> Found:
-        """What is found for chunks of a split's rows, never in a document that they touch."""
+        """What is found for chunks of a split's rows, never in the documents that `Grid` names."""
         ids = store.tokens[chunks.starts[:, None] + np.arange(self.chunk)].tolist()
         return self.search(self.texts(ids), exclude=self.excluded(store, chunks.documents))

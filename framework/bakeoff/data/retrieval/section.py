@@ -15,7 +15,8 @@ class Retrieval:
 
     The database is cut into chunks of so many tokens from each document's first on; as a neighbour, a chunk gives
     itself and what follows it in its document, up to twice as many tokens. A chunk of a row is given no neighbour of
-    its own document (Borgeaud et al. 2022, arXiv:2112.04426).
+    its own document (Borgeaud et al. 2022, arXiv:2112.04426), nor, where `data.isolate_documents` is false, of those
+    behind it in its row, whose tokens see what is found.
 
     Parameters
     ----------
