@@ -15,13 +15,11 @@ from bakeoff.parts.short_convolution import next_tail
 from bakeoff.parts.spans import whole_row
 from torch import Tensor, nn
 
-from bakeoff_retro.encoder import NeighbourEncoder, NormFactory
+from bakeoff_retro.encoder import ENCODED, NeighbourEncoder, NormFactory
 from bakeoff_retro.places import ChunkPlaces, Places
 from bakeoff_retro.plain import naive
 from bakeoff_retro.relative import RelativeAttention, RelativeLogits
 
-#: The name under which the first layer shows later ones what the encoder made, (B, C, k L, W).
-ENCODED = "encoded_neighbours"
 #: The name under which layers share the encoder.
 ENCODER = "neighbour_encoder"
 

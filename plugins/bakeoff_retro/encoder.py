@@ -15,6 +15,9 @@ from bakeoff_retro.relative import RelativeAttention, RelativeLogits
 
 NormFactory = Callable[[LayerContext], Norm]
 
+#: The name under which the first layer shows later ones what the encoder made, (B, C, k L, W).
+ENCODED = "encoded_neighbours"
+
 
 class NeighbourEncoder(Part):
     """Neighbours (…, L, D), L = 2 m, and what a model has of the m tokens of their chunk -> (…, L, W).

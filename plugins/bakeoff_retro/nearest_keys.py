@@ -133,6 +133,7 @@ class _LookUp(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, beyond: Beyond, count: int, scale: float
     ) -> tuple[Tensor, Tensor]:
+        """(B, T, H, N), (B, S, K, N), (B, S, K, M) -> what each query reads (B, T, H, M), and whether it found any."""
         (B, T, H, _), S = q.shape, k.shape[1]
         rows = _rows(q, S, v.shape[3], count)
         wide = torch.promote_types(q.dtype, torch.float32)

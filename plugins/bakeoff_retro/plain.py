@@ -9,6 +9,8 @@ from bakeoff.interfaces import Neighbours, Result, Sequence
 from bakeoff.interfaces.neighbours import EMBEDDED, NEIGHBOURS
 from torch import Tensor
 
+from bakeoff_retro.encoder import ENCODED
+
 if TYPE_CHECKING:
     from bakeoff_retro.cross_attention import ChunkedCrossAttention
 
@@ -28,7 +30,7 @@ def naive(cross: ChunkedCrossAttention, x: Tensor, sequence: Sequence, state: An
     memory = {}
     if cross.first:
         given = sequence.memory.get(NEIGHBOURS)
-        memory["encoded_neighbours"] = None if given is None else torch.stack([row.shown() for row in rows])
+        memory[ENCODED] = None if given is None else torch.stack([row.shown() for row in rows])
     after = None
     if state is not None:
         told = [row.state() for row in rows]
@@ -74,7 +76,7 @@ class _Row:
 
     def _encoded(self, c: int) -> Tensor | None:
         if not self.cross.first:
-            shown = self.sequence.memory.get("encoded_neighbours")
+            shown = self.sequence.memory.get(ENCODED)
             return None if shown is None else shown[self.b, c]
         given = self.given
         assert given is not None

@@ -180,9 +180,9 @@ class Data:
         """Micro-batches of one rank from optimizer step `first_step` on, without end.
 
         Each is a dict of `tokens` (B, L) long, `documents` (B, L) long or None where no row holds more than one, and
-        `real`, None, and what was retrieved for them, as `bakeoff.interfaces.neighbours`
-        names it. L is `tokens_wanted`. Rows start every `length` tokens, so that each token is a target once an
-        epoch; what stands behind the last full row is left out. Raises `UserError` if there is no full row.
+        `real`, None, and what was retrieved for them, as `bakeoff.interfaces.neighbours` names it. L is
+        `tokens_wanted`. Rows start every `length` tokens, so that each token is a target once an epoch; what stands
+        behind the last full row is left out. Raises `UserError` if there is no full row.
 
         `stateful`: each row of the global batch is a lane, whose window begins where its window of the step before
         ended. Batches then hold `fresh` as well, (B,) bool or None, True where a lane begins anew, and document ids
@@ -244,7 +244,7 @@ class Data:
     def rows(self, split: str, starts: np.ndarray, *, length: int, wanted: int) -> Batch:
         """A batch of rows of any `length` that begin anywhere in a split, `wanted` tokens each with those ahead.
 
-        What is retrieved for their chunks is searched for now.
+        Their chunks are looked up as it is called, whatever was found ahead.
         """
         store = self.store(split)
         batch = rows(store, starts, wanted, isolate=self.isolate_documents, padding=self.tokenizer.padding)

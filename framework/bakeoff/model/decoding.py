@@ -48,8 +48,7 @@ class Rows:
         allowed[tokenizer.end] = True
         self.never = torch.zeros(V, device=device).masked_fill(~allowed, -torch.inf)
         self.state = model.empty_state(len(rows), longest + new)
-        looks = lookup is not None and reads_neighbours(model)
-        self.looking = Looking(lookup, model, prompts) if lookup is not None and looks else None
+        self.looking = Looking(lookup, model, prompts) if lookup is not None and reads_neighbours(model) else None
         self.logits: Tensor
 
     def prefill(self) -> None:

@@ -61,6 +61,7 @@ class BM25(Retriever):
         return seal(["bm25", self.k1, self.b])
 
     def build(self, texts: Texts, folder: Path, progress: Callable[[int], None]) -> None:
+        """See `Retriever`: the words, and what each gives to which chunks."""
         library = bm25s(NAME)
         facts = {**self.described(), "count": len(texts)}
         if begun(folder, facts, FILES):

@@ -49,6 +49,7 @@ class VectorRetriever(Retriever):
         return {"retriever": seal([type(self).__name__, self.settings()]), "embedder": self.embedder.fingerprint()}
 
     def build(self, texts: Texts, folder: Path, progress: Callable[[int], None]) -> None:
+        """See `Retriever`: the vectors of all texts, then the index over them."""
         if not len(texts):
             raise UserError("the database holds no chunk: there is nothing to index")
         facts = {**self.described(), "count": len(texts), "width": self.embedder.width}

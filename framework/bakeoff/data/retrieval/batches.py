@@ -17,7 +17,7 @@ from bakeoff.interfaces.neighbours import BATCHED
 class NeighbourRows(Dataset[Batch]):
     """Rows by number, with the neighbours of their whole chunks: what `BATCHED` names.
 
-    `ahead` holds what was found ahead of time; None: it is searched for now.
+    `ahead` holds what was found ahead of time; None: each batch is searched for when it is drawn.
     """
 
     def __init__(self, rows: Rows, lookup: Lookup, ahead: Ahead | None):
