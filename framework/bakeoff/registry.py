@@ -21,6 +21,7 @@ API = 1
 #: Kind -> the abstract class that its components implement.
 KINDS: dict[str, str] = {
     "tokenizer": "bakeoff.interfaces.tokenizer:Tokenizer",
+    "template": "bakeoff.interfaces.template:Template",
     "corpus": "bakeoff.interfaces.corpus:Corpus",
     "backbone": "bakeoff.interfaces.backbone:Backbone",
     "block": "bakeoff.interfaces.block:Block",
@@ -33,6 +34,7 @@ KINDS: dict[str, str] = {
     "norm": "bakeoff.interfaces.norm:Norm",
     "head": "bakeoff.interfaces.head:Head",
     "objective": "bakeoff.interfaces.objective:Objective",
+    "reward": "bakeoff.interfaces.reward:Reward",
     "schedule": "bakeoff.interfaces.schedule:Schedule",
     "sampler": "bakeoff.interfaces.sampler:Sampler",
     "embedder": "bakeoff.interfaces.embedder:Embedder",

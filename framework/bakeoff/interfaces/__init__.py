@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bakeoff.interfaces.converter import Converter
     from bakeoff.interfaces.corpus import Corpus
     from bakeoff.interfaces.cut import Cut, Share
+    from bakeoff.interfaces.dialogue import Dialogue, Encoded, Row, Turn
     from bakeoff.interfaces.embedder import Embedder
     from bakeoff.interfaces.executor import Executor, Outcome
     from bakeoff.interfaces.feed_forward import FeedForward
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from bakeoff.interfaces.page import Page
     from bakeoff.interfaces.part import Part, StatefulPart
     from bakeoff.interfaces.past import Entries, Past
+    from bakeoff.interfaces.policy import Collecting, PolicyObjective
     from bakeoff.interfaces.position import PositionalEncoding
     from bakeoff.interfaces.result import Result
     from bakeoff.interfaces.retriever import Found, Index, Retriever, Texts
+    from bakeoff.interfaces.reward import Reward, Sample
     from bakeoff.interfaces.router import Router, Routing, Slots
     from bakeoff.interfaces.sampler import Sampler
     from bakeoff.interfaces.schedule import Schedule
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from bakeoff.interfaces.state import Blocks
     from bakeoff.interfaces.strategy import Strategy
     from bakeoff.interfaces.task import Answer, Figure, Progress, Task
+    from bakeoff.interfaces.template import Template
     from bakeoff.interfaces.tokenizer import Tokenizer
 
 _MODULES = {
@@ -47,12 +51,15 @@ _MODULES = {
     "Block": "block",
     "Blocks": "state",
     "Capabilities": "component",
+    "Collecting": "policy",
     "Command": "command",
     "Component": "component",
     "Converter": "converter",
     "Corpus": "corpus",
     "Cut": "cut",
+    "Dialogue": "dialogue",
     "Embedder": "embedder",
+    "Encoded": "dialogue",
     "Entries": "past",
     "Executor": "executor",
     "FeedForward": "feed_forward",
@@ -70,13 +77,17 @@ _MODULES = {
     "Page": "page",
     "Part": "part",
     "Past": "past",
+    "PolicyObjective": "policy",
     "PositionalEncoding": "position",
     "Progress": "task",
     "Reference": "component",
     "Result": "result",
     "Retriever": "retriever",
+    "Reward": "reward",
     "Router": "router",
     "Routing": "router",
+    "Row": "dialogue",
+    "Sample": "reward",
     "Sampler": "sampler",
     "Schedule": "schedule",
     "Sequence": "sequence",
@@ -88,19 +99,22 @@ _MODULES = {
     "Statistics": "objective",
     "Strategy": "strategy",
     "Task": "task",
+    "Template": "template",
     "Terms": "objective",
     "Texts": "retriever",
     "TokenLosses": "objective",
     "Tokenizer": "tokenizer",
+    "Turn": "dialogue",
 }
 
 __all__ = [
-    "Answer", "AttentionOp", "Backbone", "Balance", "Block", "Blocks", "Capabilities", "Command", "Component",
-    "Converter", "Corpus", "Cut", "Embedder", "Entries", "Executor", "FeedForward", "Feedback", "Figure", "Found",
-    "Head", "Index", "LayerContext", "Need", "Neighbours", "Norm", "Objective", "Outcome", "Page", "Part", "Past",
-    "PositionalEncoding", "Progress", "Reference", "Result", "Retriever", "Router", "Routing", "Sampler", "Schedule",
-    "Sequence", "SequenceMixer", "Share", "Shared", "Slots", "StatefulPart", "Statistics", "Strategy", "Task",
-    "Terms", "Texts", "TokenLosses", "Tokenizer",
+    "Answer", "AttentionOp", "Backbone", "Balance", "Block", "Blocks", "Capabilities", "Collecting", "Command",
+    "Component", "Converter", "Corpus", "Cut", "Dialogue", "Embedder", "Encoded", "Entries", "Executor",
+    "FeedForward", "Feedback", "Figure", "Found", "Head", "Index", "LayerContext", "Need", "Neighbours", "Norm",
+    "Objective", "Outcome", "Page", "Part", "Past", "PolicyObjective", "PositionalEncoding", "Progress", "Reference",
+    "Result", "Retriever", "Reward", "Router", "Routing", "Row", "Sample", "Sampler", "Schedule", "Sequence",
+    "SequenceMixer", "Share", "Shared", "Slots", "StatefulPart", "Statistics", "Strategy", "Task", "Template",
+    "Terms", "Texts", "TokenLosses", "Tokenizer", "Turn",
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.component import Component
+from bakeoff.interfaces.dialogue import Dialogue
 
 SPLITS = ("train", "validation")
 
@@ -32,6 +33,13 @@ class Corpus(Component):
     def labelled(self, split: str) -> Iterator[tuple[str, int]]:
         """Texts of a split with a class each, from 0 on, in a fixed order. Refused unless the corpus knows classes."""
         raise CapabilityError(f"{type(self).__name__} has no labels: use a corpus that has, such as {{use: reviews}}")
+
+    def dialogues(self, split: str) -> Iterator[Dialogue]:
+        """What there is to be answered in a split, in a fixed order. Refused unless the corpus has such."""
+        raise CapabilityError(
+            f"{type(self).__name__} has texts and no dialogues: use a corpus that has, such as "
+            "{use: scratchpad, task: addition}, or train with the objective 'causal'"
+        )
 
     def size(self) -> int | None:
         """About how many bytes of text both splits hold, where that is known at once; for estimates."""

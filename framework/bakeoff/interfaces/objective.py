@@ -8,15 +8,20 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
+from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.backbone import Backbone
 from bakeoff.interfaces.component import Component
+from bakeoff.interfaces.dialogue import Dialogue, Encoded
 from bakeoff.interfaces.head import Head
+from bakeoff.interfaces.template import Template
+from bakeoff.interfaces.tokenizer import Tokenizer
 
 #: name -> (sum over tokens, their weight); the trainer divides once, by the weight over the whole step, and adds the
 #: terms up. A coefficient is part of the sum.
 Terms = dict[str, tuple[Tensor, Tensor]]
 
-#: name -> an additive tensor; "nats" (negative log-likelihood, detached) and "tokens" are always there.
+#: name -> an additive tensor; "nats" (negative log-likelihood, detached) and "tokens" are always there. What is called
+#: "mean.NAME" is (2,), a sum and its weight: the curve has NAME, the one divided by the other over the whole step.
 Statistics = dict[str, Tensor]
 
 
@@ -72,6 +77,10 @@ class Objective(nn.Module, Component):
     `token_losses` then take the backbone's state before the batch as a third argument, `state=None`, and where one is
     given, return the state after the first `length` tokens as well: `forward` as a third value, `token_losses` in its
     result.
+
+    An objective that `reads_dialogues` gets rows that are made of dialogues by `encode`: `rows_each` of them stand next
+    to each other, `weights` (B, L) says how much each token counts as a target, and each value that `encode` gives is
+    a (B / rows_each,) float tensor of its name. `tokens_wanted(length)` is then the most that a row may hold.
     """
 
     kind = "objective"
@@ -79,6 +88,25 @@ class Objective(nn.Module, Component):
     """Takes a state and returns the one after it, as `trainer.stateful` demands."""
     shows_neighbours: ClassVar[bool] = False
     """Puts a batch's neighbours (`Neighbours.of`) into the memory of its sequence, as `data.retrieval` demands."""
+
+    reads_dialogues: ClassVar[bool] = False
+    """Is trained on the dialogues of the corpus under the template of the data, and not on windows of its text."""
+    rows_each: ClassVar[int] = 1
+    """How many rows a dialogue takes."""
+    packs: ClassVar[bool] = False
+    """Several dialogues may share a row, told apart by `documents`; so none has no values of its own."""
+    collects: ClassVar[bool] = False
+    """Learns from what the model itself says: a `PolicyObjective`."""
+
+    def attach(self, model: Model, seed: int) -> None:
+        """Make what depends on the model, which stands with the weights that it begins from: a head of the objective's
+        own, a frozen copy. Called once, before the first step; a continued run then fills it from its checkpoint."""
+
+    def encode(self, dialogue: Dialogue, template: Template, tokenizer: Tokenizer) -> Encoded:
+        """The rows of a dialogue; `UserError` saying what is wrong with one that cannot be learnt from."""
+        raise CapabilityError(
+            f"{type(self).__name__} is trained on text and reads no dialogues: use an objective that does, such as sft"
+        )
 
     @abstractmethod
     def tokens_wanted(self, length: int) -> int:

@@ -1,0 +1,56 @@
+"""Objectives of kind `objective` that learn from what the model itself says."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from bakeoff.interfaces.dialogue import Dialogue
+from bakeoff.interfaces.objective import Objective
+from bakeoff.interfaces.sampler import Sampler
+from bakeoff.interfaces.template import Template
+from bakeoff.interfaces.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Collecting:
+    """With what answers are collected.
+
+    Attributes
+    ----------
+    length : inputs that the model reads in a row: prompt and answer have at most one token more.
+    seed : of the draws; prompt i of the call draws by (seed, i).
+    """
+
+    tokenizer: Tokenizer
+    template: Template
+    sampler: Sampler
+    length: int
+    seed: int
+
+
+class PolicyObjective(Objective):
+    """Every `passes` x `updates` optimizer steps answers are collected from the model as it stands, and judged.
+
+    A collection holds `group` answers to each of its prompts, `updates` steps of rows in all, which are gone through
+    `passes` times, each time in another order. It belongs to the checkpoint. `forward` is given rows of it.
+    """
+
+    reads_dialogues = True
+    collects: ClassVar[bool] = True
+    group: int
+    """Answers to a prompt; they stand next to each other."""
+    passes: int = 1
+    """How often a collection is gone through."""
+    updates: int = 1
+    """Into how many optimizer steps one pass is cut."""
+
+    @abstractmethod
+    def collect(self, model: Any, prompts: Items[Dialogue], collecting: Collecting) -> dict[str, Tensor]:
+        """Rows, `group` for each prompt, on the CPU: `tokens` (N, L) long, `real` (N, L) bool, `weights` (N, L), with
+        L = `tokens_wanted(collecting.length)`, padded on the right, and more tensors of N rows. What is (N, L) is cut
+        with the tokens. `UserError` where a reward gives no finite number."""
