@@ -14,12 +14,18 @@ api = API
 
 if TYPE_CHECKING:
     from bakeoff.compare import compare
+    from bakeoff.model.generate import complete
     from bakeoff.recipe import recipe
     from bakeoff.train import load_run
 
-_LAZY = {"compare": "bakeoff.compare", "load_run": "bakeoff.train", "recipe": "bakeoff.recipe"}
+_LAZY = {
+    "compare": "bakeoff.compare",
+    "complete": "bakeoff.model.generate",
+    "load_run": "bakeoff.train",
+    "recipe": "bakeoff.recipe",
+}
 
-__all__ = ["api", "compare", "find", "load_run", "names", "recipe", "register"]
+__all__ = ["api", "compare", "complete", "find", "load_run", "names", "recipe", "register"]
 
 
 def __getattr__(name: str) -> Any:
