@@ -1,0 +1,123 @@
+"""What a model says of each token of a batch of encoded dialogues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from bakeoff.interfaces.objective import Model, Statistics, Terms
+from bakeoff.interfaces.sequence import Sequence
+
+#: Tokens whose logits are held at once.
+CHUNK = 512
+
+
+class Shifted(NamedTuple):
+    """A batch as inputs (a sequence of T = L - 1 tokens) and, (B, T) each, the ids to be predicted and their weights."""
+
+    sequence: Sequence
+    targets: Tensor
+    weights: Tensor
+
+
+class Told(NamedTuple):
+    """What a model says of a batch.
+
+    `log_probabilities` : (B, T), of each target, under gradients if they are on; 0 where the weight is 0.
+    `entropy` : (B, T) nats of the distribution that the target is one draw of, detached; 0 where the weight is 0.
+    `hidden` : (B, T, D), what the head was given. `aux` : what the backbone's layers report.
+    """
+
+    log_probabilities: Tensor
+    entropy: Tensor
+    shifted: Shifted
+    hidden: Tensor
+    aux: Mapping[str, Tensor]
+
+
+def shifted(batch: Mapping[str, Tensor | None]) -> Shifted:
+    """Token t + 1 is predicted from token t, with the weight that it has as a target; across documents, with none."""
+    tokens, weights = batch["tokens"], batch["weights"]
+    documents, real = batch.get("documents"), batch.get("real")
+    assert tokens is not None and weights is not None
+    counts = weights[:, 1:].float()
+    if real is not None:
+        counts = counts * (real[:, 1:] & real[:, :-1])
+    if documents is not None:
+        counts = counts * (documents[:, 1:] == documents[:, :-1])
+    sequence = Sequence(
+        tokens[:, :-1],
+        documents=None if documents is None else documents[:, :-1],
+        real=None if real is None else real[:, :-1],
+    )
+    return Shifted(sequence, tokens[:, 1:], counts)
+
+
+def told(model: Model, batch: Mapping[str, Tensor | None]) -> Told:
+    """What `model` says of the targets of a batch; no (B, T, V) tensor is kept for backward."""
+    given = shifted(batch)
+    result = model.backbone(given.sequence)
+    found = of_targets(model.head, result.y, given.targets, given.weights)
+    return Told(*found, given, result.y, result.aux)
+
+
+def token_log_probabilities(model: Model, batch: Mapping[str, Tensor | None]) -> Tensor:
+    """(B, T) log-probability of each target; 0 where the weight is 0."""
+    return told(model, batch).log_probabilities
+
+
+def of_targets(head: Any, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """`(log-probabilities, entropy)`, (B, T) each, from the hidden states (B, T, D).
+
+    Only tokens of a weight above 0 are asked for, some at a time; backward computes their logits anew.
+    """
+    at = weights.flatten().nonzero()[:, 0]
+    h, y = hidden.flatten(0, 1)[at], targets.flatten()[at]
+    found = []
+    for start in range(0, max(len(at), 1), CHUNK):
+        given = head, h[start : start + CHUNK], y[start : start + CHUNK]
+        keep = torch.is_grad_enabled()
+        found.append(checkpoint(_of_chunk, *given, use_reentrant=False) if keep else _of_chunk(*given))
+    log_p, entropy = (torch.cat(pieces) for pieces in zip(*found, strict=True))
+    zeros = log_p.new_zeros(targets.numel())
+    return zeros.index_copy(0, at, log_p).view_as(targets), zeros.index_copy(0, at, entropy).view_as(targets)
+
+
+def naive_of_targets(head: Any, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """The same, with all logits at once."""
+    log_p = _normalised(head(hidden))
+    entropy = -(log_p.exp() * log_p).sum(-1).detach()
+    counts = weights > 0
+    return log_p.gather(-1, targets[..., None])[..., 0] * counts, entropy * counts
+
+
+def summed(values: Tensor, weights: Tensor) -> Tensor:
+    """(B, T) -> (B,): the sum over a row's targets, those of a weight above 0."""
+    return torch.where(weights > 0, values, 0).sum(-1)
+
+
+def lengths(weights: Tensor) -> Tensor:
+    """(B, T) -> (B,): how many targets a row has."""
+    return (weights > 0).sum(-1)
+
+
+def of_layers(model: Model, aux: Mapping[str, Tensor], count: Tensor) -> tuple[Terms, Statistics]:
+    """The backbone's own losses as terms of weight `count`, that of the objective's loss, and what its layers tell."""
+    terms = {name: (extra * count, count) for name, extra in model.backbone.layer_losses(aux).items()}
+    return terms, {f"aux.{name}": value.detach() for name, value in aux.items()}
+
+
+def _of_chunk(head: Any, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """(M, D), (M,) -> (M,), (M,)."""
+    log_p = _normalised(head(hidden[None])[0])
+    with torch.no_grad():
+        entropy = -torch.einsum("mv,mv->m", log_p.exp(), log_p)
+    return log_p.gather(-1, targets[:, None])[:, 0], entropy
+
+
+def _normalised(logits: Tensor) -> Tensor:
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
