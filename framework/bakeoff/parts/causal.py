@@ -13,10 +13,37 @@ from bakeoff.interfaces.objective import Model, Objective, Statistics, Terms, To
 from bakeoff.interfaces.sequence import Sequence
 
 
-class _Shifted(NamedTuple):
+class Shifted(NamedTuple):
+    """A batch as inputs, T = L - 1 tokens of each row, and, (B, T) each, the ids to be predicted and their weights."""
+
     sequence: Sequence
     targets: Tensor
     weights: Tensor
+
+
+def shifted(batch: Mapping[str, Tensor | None], state: Any = None) -> Shifted:
+    """Token t + 1 is predicted from token t of the same document, where both are real.
+
+    It weighs what the batch's `weights` say, or 1. The sequence goes on from the past that `state` holds, and shows the
+    batch's neighbours where it has such.
+    """
+    tokens, documents, real = batch["tokens"], batch.get("documents"), batch.get("real")
+    assert tokens is not None
+    counts = torch.ones_like(tokens[:, 1:], dtype=torch.bool)
+    if real is not None:
+        counts = counts & real[:, 1:] & real[:, :-1]
+    if documents is not None:
+        counts = counts & (documents[:, 1:] == documents[:, :-1])
+    weights = batch.get("weights")
+    sequence = Sequence(
+        tokens[:, :-1],
+        documents=None if documents is None else documents[:, :-1],
+        real=None if real is None else real[:, :-1],
+        memory=Neighbours.of(batch),
+        past=None if state is None else state.past,
+    )
+    counts = counts.to(torch.float32)
+    return Shifted(sequence, tokens[:, 1:], counts if weights is None else counts * weights[:, 1:])
 
 
 class Causal(Objective):
@@ -50,56 +77,38 @@ class Causal(Objective):
 
     def forward(self, model: Model, batch: Mapping[str, Tensor | None], state: Any = None) -> Any:
         """Term "loss" (penalties included), one for each auxiliary loss of the layers, and "feedback" on choices."""
-        shifted = self._shift(batch, state)
-        result = model.backbone(shifted.sequence, state)
+        given = shifted(batch, state)
+        result = model.backbone(given.sequence, state)
         loss, nats = model.head(
             result.y,
-            shifted.targets,
-            shifted.weights,
+            given.targets,
+            given.weights,
             z_loss=self.z_loss,
             label_smoothing=self.label_smoothing,
         )
-        count = shifted.weights.sum()
+        count = given.weights.sum()
         terms: Terms = {"loss": (loss, count)}
         for name, extra in model.backbone.layer_losses(result.aux).items():
             terms[name] = (extra * count, count)
-        terms |= self._feedback(model, shifted, result.y, count)
+        terms |= self._feedback(model, given, result.y, count)
         statistics: Statistics = {"nats": nats, "tokens": count}
         statistics |= {f"aux.{name}": value.detach() for name, value in result.aux.items()}
         return (terms, statistics) if state is None else (terms, statistics, result.state)
 
     def token_losses(self, model: Model, batch: Mapping[str, Tensor | None], state: Any = None) -> TokenLosses:
         """Nats of each next token."""
-        shifted = self._shift(batch, state)
-        result = model.backbone(shifted.sequence, state)
-        nats = model.head(result.y, shifted.targets, reduce="none")
-        return TokenLosses(nats, shifted.targets, shifted.weights, result.state)
+        given = shifted(batch, state)
+        result = model.backbone(given.sequence, state)
+        nats = model.head(result.y, given.targets, reduce="none")
+        return TokenLosses(nats, given.targets, given.weights, result.state)
 
-    def _feedback(self, model: Model, shifted: _Shifted, hidden: Tensor, count: Tensor) -> Terms:
+    def _feedback(self, model: Model, given: Shifted, hidden: Tensor, count: Tensor) -> Terms:
         """Term "feedback" for parts whose choices learn from what their tokens cost, where there are any."""
-        memory = shifted.sequence.memory
+        memory = given.sequence.memory
         shown = [value for name, value in memory.items() if name.startswith("feedback.")]
         if not shown:
             return {}
         with torch.no_grad():
-            nats = model.head(hidden, shifted.targets, reduce="none")
+            nats = model.head(hidden, given.targets, reduce="none")
         losses = torch.stack([feedback.loss(nats) for feedback in shown]).sum(0)
-        return {"feedback": ((losses * shifted.weights).sum(), count)}
-
-    def _shift(self, batch: Mapping[str, Tensor | None], state: Any) -> _Shifted:
-        tokens, documents, real = batch["tokens"], batch.get("documents"), batch.get("real")
-        assert tokens is not None
-        inputs, targets = tokens[:, :-1], tokens[:, 1:]
-        counts = torch.ones_like(targets, dtype=torch.bool)
-        if real is not None:
-            counts = counts & real[:, 1:] & real[:, :-1]
-        if documents is not None:
-            counts = counts & (documents[:, 1:] == documents[:, :-1])
-        sequence = Sequence(
-            inputs,
-            documents=None if documents is None else documents[:, :-1],
-            real=None if real is None else real[:, :-1],
-            memory=Neighbours.of(batch),
-            past=None if state is None else state.past,
-        )
-        return _Shifted(sequence, targets, counts.to(torch.float32))
+        return {"feedback": ((losses * given.weights).sum(), count)}
