@@ -32,6 +32,7 @@ from bakeoff.testing.laws import (
     state,
     strategy,
     task,
+    template,
     tokenizer,
 )
 
@@ -67,5 +68,6 @@ __all__ = [
     "state",
     "strategy",
     "task",
+    "template",
     "tokenizer",
 ]
