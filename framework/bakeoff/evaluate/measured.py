@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from bakeoff.data import Data
+from bakeoff.evaluate.precision import autocast
 from bakeoff.interfaces.objective import Objective
 from bakeoff.model import LanguageModel
 from bakeoff.recipe import Recipe
@@ -35,3 +38,7 @@ class Measured:
         data.prepare(progress=False)
         device = model.backbone.embedding.device
         return cls(model, data, recipe.build("objective"), recipe, device, data.micro(), data.length)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context that the recipe's forward runs in."""
+        return autocast(self.recipe, self.device)

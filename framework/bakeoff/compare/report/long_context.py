@@ -13,10 +13,10 @@ from bakeoff.compare.report.markup import Html, element, join
 from bakeoff.compare.results import Results
 from bakeoff.compare.tried import Tried
 from bakeoff.evaluate.tasks.cells import Cells, cells_html, cells_style, mean_of
-from bakeoff.evaluate.tasks.curve_html import Line, curve_html
 from bakeoff.evaluate.tasks.loss_by_position import X_LABEL, Y_LABEL, written
 from bakeoff.evaluate.tasks.power_law import PowerLaw
 from bakeoff.interfaces.page import Page
+from bakeoff.parts.curve_html import Line, curve_html
 
 
 def each_asked(results: Results, task: str, show: Callable[[Results, Tried], Html]) -> Html:

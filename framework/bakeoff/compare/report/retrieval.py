@@ -15,8 +15,8 @@ from bakeoff.compare.results import Results
 from bakeoff.compare.statistics import estimate
 from bakeoff.compare.tried import Tried
 from bakeoff.compare.words import signed
-from bakeoff.evaluate.tasks.curve_html import Line, curve_html
 from bakeoff.interfaces.page import Page
+from bakeoff.parts.curve_html import Line, curve_html
 
 TASK = "retrieval"
 #: Lines of what arms do without are dashed so: those of arms further down the list.

@@ -17,12 +17,12 @@ from bakeoff.errors import CapabilityError, UserError
 from bakeoff.evaluate.lengthening import lengthened
 from bakeoff.evaluate.measured import Measured
 from bakeoff.evaluate.precision import autocast
-from bakeoff.evaluate.tasks.curve_html import Line, curve_html, curve_style
 from bakeoff.evaluate.tasks.power_law import PowerLaw, fit
 from bakeoff.interfaces.component import Reference
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.interfaces.task import Answer, Figure, Progress, Task
 from bakeoff.model.modes import evaluating
+from bakeoff.parts.curve_html import Line, curve_html, curve_style
 
 #: Bins in which a curve is told, for each doubling of the context.
 PER_DOUBLING = 4

@@ -11,7 +11,6 @@ import numpy as np
 from bakeoff.data.retrieval.lookup import Lookup
 from bakeoff.errors import CapabilityError
 from bakeoff.evaluate.measured import Measured
-from bakeoff.evaluate.resampling import Ratio, ratio
 from bakeoff.evaluate.tasks.chunk_losses import Chunked, Costs, Shown, bits_per_byte
 from bakeoff.evaluate.tasks.common_runs import overlaps
 from bakeoff.evaluate.tasks.overlap import OVERLAPS, Chunks
@@ -22,6 +21,7 @@ from bakeoff.interfaces.component import Reference
 from bakeoff.interfaces.retriever import Found
 from bakeoff.interfaces.task import Answer, Figure, Progress, Task
 from bakeoff.model.looking import reads_neighbours
+from bakeoff.parts.resampling import Ratio, ratio
 
 #: What stands beside the neighbours that were found.
 CONTROLS = ("none", "shuffled", "random")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bakeoff.evaluate.resampling import ratio
+from bakeoff.parts.resampling import ratio
 
 
 def test_a_ratio_of_sums():
