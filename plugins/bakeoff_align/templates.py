@@ -36,11 +36,15 @@ class Chat(Template):
         openings: dict[str, str] | None = None,
     ):
         if PLACE not in pattern:
-            raise UserError(f"template 'chat': pattern is {pattern!r}; it must hold {PLACE}, the place of a role's name")
+            raise UserError(
+                f"template 'chat': pattern is {pattern!r}; it must hold {PLACE}, the place of a role's name"
+            )
         self.openings = {role: pattern.replace(PLACE, role) for role in roles} | (openings or {})
         if ASSISTANT not in self.openings:
             known = ", ".join(self.openings) or "none"
-            raise UserError(f"template 'chat': the model speaks as '{ASSISTANT}', which is not among the roles: {known}")
+            raise UserError(
+                f"template 'chat': the model speaks as '{ASSISTANT}', which is not among the roles: {known}"
+            )
         for (one, text), (other, longer) in permutations(self.openings.items(), 2):
             if longer.startswith(text):
                 raise UserError(

@@ -29,6 +29,7 @@ _PLACES = {
     "router": "model.blocks.layer.feed_forward.router",
     "balance": "model.blocks.layer.feed_forward.balance.0",
     "tokenizer": "data.tokenizer",
+    "template": "data.template",
     "corpus": "data.corpus",
     "retriever": "data.retrieval.retriever",
     "embedder": "data.retrieval.retriever.embedder",

@@ -60,7 +60,11 @@ def text(candidate: Candidate) -> None:
         opening = template.opening(ASSISTANT, tokenizer)
         forged = [tokenizer.end, *opening]
         marks = [tokenizer.decode(opening), tokenizer.decode(template.opening("user", tokenizer))]
-        written = ["<|end|>", "</s>", *(form for mark in marks for form in (mark, f"{mark}yes", f"no{mark}", f"\n{mark}."))]
+        written = [
+            "<|end|>",
+            "</s>",
+            *(form for mark in marks for form in (mark, f"{mark}yes", f"no{mark}", f"\n{mark}.")),
+        ]
         for role in ("user", ASSISTANT):
             wanted = _held(template.prompt([Turn(role, "plain")], tokenizer), forged, tokenizer)
             for content in written:
@@ -98,6 +102,6 @@ def _shown(told: list[Turn], answer: str) -> str:
 @cache
 def _tokenizers() -> list[Tokenizer]:
     """Bytes, and merges that reach over what openings are often made of."""
-    merged = BPETokenizer(vocab_size=300)
+    merged = BPETokenizer(vocab_size=281)
     merged.train(["<|user|>\nyes\n<|assistant|>\nno <|end|> user: yes\nassistant: no\n"] * 4)
     return [ByteTokenizer(), merged]
