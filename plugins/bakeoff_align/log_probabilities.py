@@ -6,22 +6,16 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
+from bakeoff.interfaces.objective import Feedback, Model, Statistics, Terms
+from bakeoff.parts.causal import Shifted, shifted
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from bakeoff.interfaces.objective import Model, Statistics, Terms
-from bakeoff.interfaces.sequence import Sequence
+__all__ = ["Shifted", "Told", "feedback", "lengths", "of_layers", "of_targets", "shifted", "summed",
+           "token_log_probabilities", "told"]  # fmt: skip
 
 #: Tokens whose logits are held at once.
 CHUNK = 512
-
-
-class Shifted(NamedTuple):
-    """A batch as inputs (a sequence of T = L - 1 tokens) and, (B, T) each, the ids to be predicted and their weights."""
-
-    sequence: Sequence
-    targets: Tensor
-    weights: Tensor
 
 
 class Told(NamedTuple):
@@ -37,24 +31,6 @@ class Told(NamedTuple):
     shifted: Shifted
     hidden: Tensor
     aux: Mapping[str, Tensor]
-
-
-def shifted(batch: Mapping[str, Tensor | None]) -> Shifted:
-    """Token t + 1 is predicted from token t, with the weight that it has as a target; across documents, with none."""
-    tokens, weights = batch["tokens"], batch["weights"]
-    documents, real = batch.get("documents"), batch.get("real")
-    assert tokens is not None and weights is not None
-    counts = weights[:, 1:].float()
-    if real is not None:
-        counts = counts * (real[:, 1:] & real[:, :-1])
-    if documents is not None:
-        counts = counts * (documents[:, 1:] == documents[:, :-1])
-    sequence = Sequence(
-        tokens[:, :-1],
-        documents=None if documents is None else documents[:, :-1],
-        real=None if real is None else real[:, :-1],
-    )
-    return Shifted(sequence, tokens[:, 1:], counts)
 
 
 def told(model: Model, batch: Mapping[str, Tensor | None]) -> Told:
@@ -73,8 +49,11 @@ def token_log_probabilities(model: Model, batch: Mapping[str, Tensor | None]) ->
 def of_targets(head: Any, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """`(log-probabilities, entropy)`, (B, T) each, from the hidden states (B, T, D).
 
-    Only tokens of a weight above 0 are asked for, some at a time; backward computes their logits anew.
+    Only tokens of a weight above 0 are asked for, some at a time; backward computes their logits anew. Where ranks
+    share out the tokens of the hidden states, all logits are made at once.
     """
+    if hidden.shape[1] != targets.shape[1]:
+        return naive_of_targets(head, hidden, targets, weights)
     at = weights.flatten().nonzero()[:, 0]
     h, y = hidden.flatten(0, 1)[at], targets.flatten()[at]
     found = []
@@ -92,7 +71,8 @@ def naive_of_targets(head: Any, hidden: Tensor, targets: Tensor, weights: Tensor
     log_p = _normalised(head(hidden))
     entropy = -(log_p.exp() * log_p).sum(-1).detach()
     counts = weights > 0
-    return log_p.gather(-1, targets[..., None])[..., 0] * counts, entropy * counts
+    log_p = log_p.gather(-1, targets[..., None])[..., 0]
+    return torch.where(counts, log_p, 0), torch.where(counts, entropy, 0)
 
 
 def summed(values: Tensor, weights: Tensor) -> Tensor:
@@ -109,6 +89,19 @@ def of_layers(model: Model, aux: Mapping[str, Tensor], count: Tensor) -> tuple[T
     """The backbone's own losses as terms of weight `count`, that of the objective's loss, and what its layers tell."""
     terms = {name: (extra * count, count) for name, extra in model.backbone.layer_losses(aux).items()}
     return terms, {f"aux.{name}": value.detach() for name, value in aux.items()}
+
+
+def feedback(found: Told, share: Tensor, count: Tensor) -> Terms:
+    """Term "feedback", of weight `count`, for parts whose choices learn from what tokens cost, where there are any.
+
+    `share` (B, T) says how much each target counts; it adds up to `count`.
+    """
+    memory = found.shifted.sequence.memory
+    shown: list[Feedback] = [value for name, value in memory.items() if name.startswith("feedback.")]
+    if not shown:
+        return {}
+    losses = torch.stack([each.loss(-found.log_probabilities.detach()) for each in shown]).sum(0)
+    return {"feedback": ((losses * share).sum(), count)}
 
 
 def _of_chunk(head: Any, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
