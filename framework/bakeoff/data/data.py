@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Sampler
 
+from bakeoff.data.dialogues.reading import DialogueReading
 from bakeoff.data.lanes import LaneBatches, LaneRows, ValidationLanes, refuse_short
 from bakeoff.data.loading import MicroBatches, Rows, ValidationBatches, as_it_is, spread
 from bakeoff.data.packing import Batch, Windows, rows
 from bakeoff.data.preparing import Preparation, cache_folder
+from bakeoff.data.reading import Reading, WindowReading
 from bakeoff.data.retrieval import Lookup, Retrieval
 from bakeoff.data.retrieval.retrieved import Retrieved
 from bakeoff.data.store import TokenStore
 from bakeoff.errors import UserError
 from bakeoff.interfaces.corpus import SPLITS, Corpus
+from bakeoff.interfaces.objective import Objective
+from bakeoff.interfaces.template import Template
 from bakeoff.interfaces.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -37,6 +43,8 @@ class Data:
     tokenizer_bytes : the tokenizer learns from whole documents of the train split, in order, until it has seen so many
         bytes.
     retrieval : what is looked up for the chunks of each row; None: nothing.
+    template : how the turns of dialogues become ids, for objectives and tasks that read some.
+    leave_out_long : dialogues that no row holds are counted and left out; else they are refused.
     """
 
     def __init__(
@@ -52,6 +60,8 @@ class Data:
         cache: str | None = None,
         tokenizer_bytes: int = 64 * 2**20,
         retrieval: Retrieval | None = None,
+        template: Template | None = None,
+        leave_out_long: bool = False,
     ):
         if length < 1:
             raise UserError(f"data.length is {length}; it must be at least 1")
@@ -68,9 +78,11 @@ class Data:
         self.length, self.batch_tokens, self.micro_batch = length, batch_tokens, micro_batch
         self.isolate_documents, self.workers, self.cache = isolate_documents, workers, cache
         self.tokenizer_bytes, self.retrieval = tokenizer_bytes, retrieval
+        self.template, self.leave_out_long = template, leave_out_long
         self._stores: dict[str, TokenStore] = {}
         self._fingerprint = ""
         self._retrieved: Retrieved | None = None
+        self._dialogues: Callable[[Objective], DialogueReading] | None = None
 
     def prepare(self, progress: bool = True) -> Data:
         """Train the tokenizer and tokenise both splits, or find in the cache what was prepared before."""
@@ -81,6 +93,8 @@ class Data:
             folder = work.store(self.tokenizer, learnt)
             self._fingerprint = folder.name
             self._stores = {split: TokenStore(folder, split) for split in SPLITS}
+            told = (work.texts, learnt)
+            self._dialogues = partial(DialogueReading, self, cache=cache, told=told, progress=progress)
             if self.retrieval is not None:
                 self._retrieved = Retrieved(
                     self.retrieval,
@@ -114,6 +128,12 @@ class Data:
             if self.retrieved.find(split) is None:
                 self.lookup()
         return self
+
+    def reading(self, objective: Objective) -> Reading:
+        """The batches that an objective reads."""
+        if self._dialogues is None:
+            raise RuntimeError("call Data.prepare() first")
+        return self._dialogues(objective) if objective.reads_dialogues else WindowReading(self, objective)
 
     def store(self, split: str) -> TokenStore:
         """The tokens of a split."""

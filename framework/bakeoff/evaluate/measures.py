@@ -31,14 +31,14 @@ def validation(measured: Measured) -> dict[str, float]:
     `nats_per_token`, `tokens`, and `bits_per_byte` where the tokenizer is lossless.
     """
     data = measured.data
-    loader = data.validation(
-        tokens_wanted=measured.objective.tokens_wanted(measured.length),
+    loader = data.reading(measured.objective).validation(
         tokens=measured.recipe.tree["validation"]["tokens"],
         stateful=measured.recipe.stateful,
     )
     table = data.bytes_per_token if data.tokenizer.lossless else None
     with autocast(measured.recipe, measured.device):
-        return evaluate_bits(measured.model, measured.objective, loader, table, measured.device)
+        optional = measured.objective.reads_dialogues
+        return evaluate_bits(measured.model, measured.objective, loader, table, measured.device, optional=optional)
 
 
 def throughput(measured: Measured) -> dict[str, float]:
@@ -59,12 +59,11 @@ def decode(measured: Measured) -> dict[str, float]:
     greedy, retrieves = Greedy(), measured.data.retrieval is not None and reads_neighbours(measured.model)
     lookup = measured.data.lookup() if retrieves else None
     with evaluating(measured.model), torch.inference_mode():
-        row = Rows(measured.model, measured.data.tokenizer, [ids], new, seed=0, lookup=lookup)
+        row = Rows(measured.model, measured.data.tokenizer, [ids], [new], seed=0, lookup=lookup)
         row.prefill()
-        places = iter(range(new))
 
         def step() -> None:
-            chosen = row.choose(greedy, next(places))
+            chosen = row.choose(greedy)
             chosen.tolist()  # as where somebody waits for the text
             row.advance(chosen, [False])
 

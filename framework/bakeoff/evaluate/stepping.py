@@ -13,6 +13,7 @@ from bakeoff.evaluate.precision import PRECISIONS, autocast, precision_of
 from bakeoff.interfaces.objective import Terms
 from bakeoff.model.carrying import Carried
 from bakeoff.model.casting import cast
+from bakeoff.train.collecting import collector_of
 from bakeoff.train.master_weights import with_masters
 
 
@@ -30,9 +31,12 @@ class TrainingSteps:
         self.model = cast(copy.deepcopy(measured.model), own).train()
         self.beside = sum(tensor.nbytes for tensor in [*measured.model.parameters(), *measured.model.buffers()])
         prepare_blocks(self.model.backbone, measured.recipe)
-        self.optimizer = self._optimizer()
         self.accumulation = measured.data.accumulation()
         self.tokens = measured.batch * measured.length * self.accumulation
+        self.objective = measured.recipe.build("objective")
+        self.objective.attach(self.model, measured.recipe.seed_of("initialisation"))
+        self.optimizer = self._optimizer()
+        self.collector, self.done = collector_of(measured.recipe, measured.data, self.objective), 0
         self.batches = self._batches()
         self.carried = Carried(self.model) if measured.recipe.stateful else None
 
@@ -45,18 +49,23 @@ class TrainingSteps:
                 losses = [total / weight.clamp_min(1) for total, weight in terms.values()]
             torch.stack(losses).sum().backward()
         self.optimizer.step()
+        self.done += 1
         if self.carried is not None:
             self.carried.commit()
 
     def _terms(self, batch: Mapping[str, Tensor | None], number: int) -> Terms:
-        objective = self.measured.objective
+        if self.collector is not None:
+            if self.collector.due(self.done):
+                self.collector.collect(self.model, self.done)
+            batch = self.collector.batch(batch, self.measured.device)
         if self.carried is None:
-            return objective(self.model, batch)[0]
-        return self.carried.run(objective, batch, number)[0]
+            return self.objective(self.model, batch)[0]
+        return self.carried.run(self.objective, batch, number)[0]
 
     def _optimizer(self) -> torch.optim.Optimizer:
         """The recipe's, its state there from the beginning, as in the middle of a run."""
-        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        both = [*self.model.parameters(), *self.objective.parameters()]
+        trained = [parameter for parameter in both if parameter.requires_grad]
         optimizer = with_masters(self.measured.recipe.build("optimizer"))(trained)
         for parameter in trained:
             parameter.grad = torch.zeros_like(parameter)
@@ -66,9 +75,8 @@ class TrainingSteps:
 
     def _batches(self) -> Iterator[Mapping[str, Tensor | None]]:
         data, recipe = self.measured.data, self.measured.recipe
-        wanted = self.measured.objective.tokens_wanted(self.measured.length)
         seed = recipe.seed_of("data")
-        for batch in data.training(tokens_wanted=wanted, seed=seed, stateful=recipe.stateful):
+        for batch in data.reading(self.objective).training(seed=seed, stateful=recipe.stateful):
             yield {
                 name: None if value is None else value.to(self.measured.device, non_blocking=True)
                 for name, value in batch.items()

@@ -92,6 +92,15 @@ def shares_of(owner: torch.nn.Module) -> dict[str, Share]:
     return owner.__dict__.get("shares", {})
 
 
+def held(owner: torch.nn.Module, name: str) -> Tensor:
+    """The parameter or buffer that stands directly in a module; the attribute may give what an adapter makes of it."""
+    own = owner._parameters.get(name)
+    own = owner._buffers.get(name) if own is None else own
+    if own is None:
+        raise AttributeError(f"{type(owner).__name__} holds no parameter or buffer '{name}'")
+    return own
+
+
 def local(tensor: Tensor) -> tuple[Tensor, int]:
     """What this process holds of a tensor that is sharded along dimension 0, and the index of its first row: all of it,
     and 0, of a plain one."""

@@ -47,10 +47,12 @@ class Row(NamedTuple):
     """One sequence that a dialogue becomes.
 
     `weights` : how much each token counts as a target, 0 where it is only read; as many as there are tokens.
+    `labels` : what is known of the text up to each token, NaN where nothing is; None: nothing anywhere.
     """
 
     tokens: list[int]
     weights: list[float]
+    labels: list[float] | None = None
 
 
 class Encoded(NamedTuple):

@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from bakeoff.interfaces.cut import local, shares_of
+from bakeoff.interfaces.cut import held, local, shares_of
 from bakeoff.interfaces.part import Part
 
 #: (shape, generator) -> the whole tensor, float32
@@ -30,7 +30,7 @@ class _Naming:
             for t in owner.parameters(recurse=False)
         }
         self.shares = {
-            id(getattr(owner, name)): share for owner in module.modules() for name, share in shares_of(owner).items()
+            id(held(owner, name)): share for owner in module.modules() for name, share in shares_of(owner).items()
         }
 
 
@@ -93,6 +93,11 @@ def fill(tensor: Tensor, filler: Filler) -> None:
         for i, one in enumerate(here, first + start):
             drawn = filler(shape[1:], generator(naming.seed, f"{name}.{i}"))
             one.copy_(drawn if share is None else share.of(drawn))
+
+
+def filling() -> bool:
+    """Whether `initialise` is at work: what a part then reaches for is the parameter itself."""
+    return _naming.get(None) is not None
 
 
 def roles(module: nn.Module) -> dict[str, str]:

@@ -24,6 +24,9 @@ Terms = dict[str, tuple[Tensor, Tensor]]
 #: "mean.NAME" is (2,), a sum and its weight: the curve has NAME, the one divided by the other over the whole step.
 Statistics = dict[str, Tensor]
 
+#: Begins the name of a statistic that is a sum and its weight.
+MEAN = "mean."
+
 
 class Model(Protocol):
     """What an objective trains."""
@@ -79,8 +82,9 @@ class Objective(nn.Module, Component):
     result.
 
     An objective that `reads_dialogues` gets rows that are made of dialogues by `encode`: `rows_each` of them stand next
-    to each other, `weights` (B, L) says how much each token counts as a target, and each value that `encode` gives is
-    a (B / rows_each,) float tensor of its name. `tokens_wanted(length)` is then the most that a row may hold.
+    to each other, `weights` (B, L) says how much each token counts as a target, `labels` (B, L), where `encode` gives
+    some, what is known at it (NaN: nothing), and each value that `encode` gives is a (B / rows_each,) float tensor.
+    `tokens_wanted(length)` is then the most that a row may hold.
     """
 
     kind = "objective"
@@ -97,6 +101,8 @@ class Objective(nn.Module, Component):
     """Several dialogues may share a row, told apart by `documents`; so none has no values of its own."""
     collects: ClassVar[bool] = False
     """Learns from what the model itself says: a `PolicyObjective`."""
+    additive: ClassVar[bool] = True
+    """Terms and statistics of rows add up to those of their batch; else they depend on what shares a micro-batch."""
 
     def attach(self, model: Model, seed: int) -> None:
         """Make what depends on the model, which stands with the weights that it begins from: a head of the objective's

@@ -155,6 +155,8 @@ class Past:
         other.has_documents = self.has_documents
         for name in ("length", "last_position", "last_document", "positions", "documents"):
             setattr(other, name, apply(getattr(self, name)))
+        if self.slots and self.ragged and other.batch:  # the rows that held most may be gone
+            other.longest = int(other.length.max())
         if self.entries is not None:
             rows = [None if t is None else t.expand(self.batch, -1) for t in self.entries]
             other.entries = Entries(*(None if t is None else apply(t) for t in rows))  # type: ignore[arg-type]

@@ -37,7 +37,8 @@ class PolicyObjective(Objective):
     """Every `passes` x `updates` optimizer steps answers are collected from the model as it stands, and judged.
 
     A collection holds `group` answers to each of its prompts, `updates` steps of rows in all, which are gone through
-    `passes` times, each time in another order. It belongs to the checkpoint. `forward` is given rows of it.
+    `passes` times, each time in another order: what `collect` gives, and `credit` makes of it. It belongs to the
+    checkpoint. `forward` is given rows of it.
     """
 
     reads_dialogues = True
@@ -54,3 +55,10 @@ class PolicyObjective(Objective):
         """Rows, `group` for each prompt, on the CPU: `tokens` (N, L) long, `real` (N, L) bool, `weights` (N, L), with
         L = `tokens_wanted(collecting.length)`, padded on the right, and more tensors of N rows. What is (N, L) is cut
         with the tokens. `UserError` where a reward gives no finite number."""
+
+    def credit(self, rows: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What is learnt from a whole collection, once it is there: more tensors of its rows, or others in their place.
+
+        Called once a collection, on every rank with the rows of all of them.
+        """
+        return {}

@@ -13,6 +13,8 @@ class Sampler(Component):
     """Chooses the next token of each row from its logits, and of each row alone."""
 
     kind = "sampler"
+    faithful: bool = False
+    """Draws from the model's own distribution, the softmax of its logits, and from no other."""
 
     @abstractmethod
     def choose(self, logits: Tensor, seen: Tensor, uniform: Tensor) -> Tensor:

@@ -74,8 +74,19 @@ def tensors(state: Any) -> Iterator[Tensor]:
 
 
 def select(state: Any, rows: Tensor) -> Any:
-    """The state of the given rows, (rows,) long: drops, reorders or repeats rows; the result shares no memory."""
-    return map_state(lambda tensor: tensor.index_select(0, rows), state)
+    """The state of the given rows, (rows,) long: drops, reorders or repeats rows; the result shares no memory.
+
+    What adjoins in memory still does, as those who read a state may count on it.
+    """
+    return map_state(partial(_selected, rows), state)
+
+
+def _selected(rows: Tensor, tensor: Tensor) -> Tensor:
+    if tensor.is_contiguous():
+        return tensor.index_select(0, rows)
+    order = sorted(range(tensor.ndim), key=tensor.stride, reverse=True)
+    laid = tensor.permute(order).index_select(order.index(0), rows)
+    return laid.permute([order.index(dim) for dim in range(tensor.ndim)])
 
 
 def replaced(state: Any, rows: Tensor, other: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bakeoff.interfaces.objective import Objective, TokenLosses
+from bakeoff.interfaces.objective import MEAN, Objective, Statistics, Terms, TokenLosses
 from bakeoff.model.carrying import before
 from bakeoff.model.modes import evaluating
 
@@ -23,6 +23,7 @@ def evaluate_bits(
     device: torch.device | str = "cpu",
     *,
     add_up: Callable[[Tensor], Tensor] | None = None,
+    optional: bool = False,
 ) -> dict[str, float]:
     """Cost of the targets of all batches: `nats_per_token`, `tokens` and, where bytes are known, `bits_per_byte`.
 
@@ -35,6 +36,7 @@ def evaluate_bits(
     bytes_per_token : (V,) bytes of text that each id stands for; None for a tokenizer that is not lossless: its ids do
         not stand for all of the text, so no bits per byte are given.
     add_up : adds the vector of sums up over ranks; None for one rank.
+    optional : there may be no target, which then has no cost; else that is an error.
     """
     table = None if bytes_per_token is None else torch.as_tensor(bytes_per_token, device=device).long()
     sums, state = torch.zeros(3, dtype=torch.float64), None
@@ -46,6 +48,8 @@ def evaluate_bits(
     if add_up is not None:
         sums = add_up(sums)
     nats, tokens, size = sums.tolist()
+    if not tokens and optional:
+        return {}
     if not tokens:
         raise ValueError("validation holds no target: give it more tokens, or longer documents")
     result = {"nats_per_token": nats / tokens, "tokens": tokens}
@@ -54,6 +58,34 @@ def evaluate_bits(
             raise ValueError("the validation targets stand for no byte of text, so there are no bits per byte")
         result["bits_per_byte"] = nats / math.log(2) / size
     return result
+
+
+def evaluate_means(
+    model: nn.Module,
+    terms_of: Callable[[Mapping[str, Tensor | None]], tuple[Terms, Statistics]],
+    loader: Iterable[Mapping[str, Tensor | None]],
+    device: torch.device | str = "cpu",
+    *,
+    add_up: Callable[[Tensor], Tensor] | None = None,
+) -> dict[str, float]:
+    """What an objective tells of all batches as means, each under its name, `mean.NAME`, and its loss as `mean.loss`.
+
+    Parameters
+    ----------
+    terms_of : the objective's terms and statistics of a batch.
+    """
+    names: list[str] = []
+    sums = torch.zeros(0, 2, dtype=torch.float64)
+    with evaluating(model), torch.no_grad():
+        for batch in loader:
+            terms, statistics = terms_of({name: None if v is None else v.to(device) for name, v in batch.items()})
+            pairs = {f"{MEAN}loss": torch.stack(terms["loss"])}
+            pairs |= {name: value for name, value in statistics.items() if name.startswith(MEAN)}
+            each = torch.stack([pair.detach().double().cpu() for pair in pairs.values()])
+            names, sums = list(pairs), each if not names else sums + each
+    if add_up is not None:
+        sums = add_up(sums)
+    return {name: total / weight for name, (total, weight) in zip(names, sums.tolist(), strict=True) if weight}
 
 
 def _losses(

@@ -18,6 +18,7 @@ from bakeoff.interfaces.objective import Objective
 from bakeoff.model import LanguageModel
 from bakeoff.model.trained import trained_count
 from bakeoff.recipe import Recipe
+from bakeoff.train.collecting import collector_of
 from bakeoff.train.module import Clock, TrainingModule
 from bakeoff.train.stopping import StopSignals
 from bakeoff.train.trainer import batch_rank, batch_ranks
@@ -53,6 +54,7 @@ class Assembly:
         begun: Callable[[], Mapping[str, Tensor]] | None = None,
     ) -> TrainingModule:
         """The model under its objective, ready for Lightning's Trainer."""
+        self.objective.attach(self.model, self.recipe.seed_of("initialisation"))
         return TrainingModule(
             model=self.model,
             objective=self.objective,
@@ -66,6 +68,7 @@ class Assembly:
             begun=begun,
             lanes=self.data.global_batch if self.recipe.stateful else None,
             wants_stop=lambda: signals.asked is not None,
+            collector=collector_of(self.recipe, self.data, self.objective),
         )
 
 
@@ -112,8 +115,7 @@ class TrainingData(pl.LightningDataModule):
         """Micro-batches without end."""
         trainer, data = self.trainer, self.assembly.data
         assert trainer is not None
-        loader = data.training(
-            tokens_wanted=self.assembly.objective.tokens_wanted(data.length),
+        loader = data.reading(self.assembly.objective).training(
             seed=self.assembly.recipe.seed_of("data"),
             first_step=self.clock.step,
             ranks=batch_ranks(trainer),

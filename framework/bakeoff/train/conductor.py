@@ -10,13 +10,19 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.trainer import call
 
+from bakeoff.interfaces.objective import MEAN
 from bakeoff.train.checkpoint import Checkpoints
 from bakeoff.train.curve import Curve, Row
 from bakeoff.train.layers import Layers, Told, plain, rows_of, scalars
+from bakeoff.train.means import Means, Sums
+from bakeoff.train.means import rows_of as rows_of_means
 from bakeoff.train.module import TrainingModule
 from bakeoff.train.progress import Display, Scale, Speedometer
 from bakeoff.train.stopping import StopRequested, StopSignals
 from bakeoff.train.validation import Validation
+
+#: What the tables are called in a checkpoint.
+TABLES = ("curve", "layers", "means")
 
 
 class Conductor(pl.Callback):
@@ -28,7 +34,7 @@ class Conductor(pl.Callback):
     Parameters
     ----------
     log_every : optimizer steps between two rows; steps that are validated have one as well.
-    curve, layers : None on ranks other than the first, which keep none.
+    tables : the curve, and what layers and objective tell; None on ranks other than the first, which keep none.
     """
 
     def __init__(
@@ -37,37 +43,39 @@ class Conductor(pl.Callback):
         scale: Scale,
         log_every: int,
         validation: Validation,
-        curve: Curve | None,
-        layers: Layers | None,
+        tables: tuple[Curve, Layers, Means] | None,
         checkpoints: Checkpoints,
         display: Display,
         signals: StopSignals,
     ):
         self.scale, self.log_every = scale, log_every
         self.validation, self.checkpoints = validation, checkpoints
-        self.curve, self.layers = curve, layers
+        self.tables = tables
         self.display, self.signals = display, signals
         self.speed = Speedometer(scale, display)
         self.seconds = self.nats = self.tokens = 0.0  # training time; and sums since the last row
         self.row: Row = {}
         self.told: Told = {}  # by the layers, of the row's step
+        self.sums, self.means = Sums(), dict[str, float]()  # of the objective, since the last row; those of the row
         self.written = True  # False while the latest row waits for its validation
         self.mark = 0.0
 
     def state_dict(self) -> dict[str, Any]:
         """What a continued run takes over."""
-        sums = {"seconds": self.seconds, "nats": self.nats, "tokens": self.tokens}
-        marks = {"curve": self.curve and self.curve.mark(), "layers": self.layers and self.layers.mark()}
-        return {**sums, "row": self.row, "told": self.told, "written": self.written, **marks}
+        sums = {"seconds": self.seconds, "nats": self.nats, "tokens": self.tokens, "sums": self.sums.held}
+        tables = self.tables or (None,) * len(TABLES)
+        marks = {name: table and table.mark() for name, table in zip(TABLES, tables, strict=True)}
+        row = {"row": self.row, "told": self.told, "mean": self.means}
+        return {**sums, **row, "written": self.written, **marks}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take it over; `UserError` if the rows that belong to it are not those that were written."""
         held = dict(state_dict)
-        marks = held.pop("curve"), held.pop("layers")
+        marks = [held.pop(name) for name in TABLES]
+        self.sums, self.means = Sums(held.pop("sums")), held.pop("mean")
         self.__dict__.update(held)
-        if self.curve is not None and self.layers is not None:
-            self.curve.resume(marks[0])
-            self.layers.resume(marks[1])
+        for table, mark in zip(self.tables or (), marks, strict=False):
+            table.resume(mark)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         """Listen for signals; make up a validation in which the run was stopped."""
@@ -87,6 +95,7 @@ class Conductor(pl.Callback):
         self.seconds += time.perf_counter() - self.mark
         self.nats += last.nats
         self.tokens += last.tokens
+        self.sums.add(last.pairs)
         if step % self.log_every == 0 or self._to_validate(step):
             self._record(trainer, pl_module)
         if self.checkpoints.due(step) or step == self.scale.total:
@@ -123,18 +132,21 @@ class Conductor(pl.Callback):
         if self.row.get("step") != step:
             self.row, self.nats, self.tokens = self._measured(module), 0.0, 0.0
             self.told = plain(module.told)
+            self.means, self.sums = self.sums.means(), Sums()
         if (validate or self._to_validate(step)) and "nats_per_token" not in self.row:
             self.written = False
             self.row |= self._validate(trainer, module)
-        if self.curve is not None and self.layers is not None:
-            self.curve.replace(self.row)
-            self.layers.replace(*rows_of(self.told, step))
+        if self.tables is not None:
+            curve, layers, means = self.tables
+            curve.replace(self.row)
+            layers.replace(*rows_of(self.told, step))
+            means.replace(*rows_of_means(self.means, step))
         if self.checkpoints.latest == step:  # it knows the curve without this row
             self.checkpoints.latest = None
         self.written = True
         metrics = {name: float(value) for name, value in self.row.items() if value is not None and name != "step"}
         metrics |= {f"term_{name}": mean for name, mean in (module.last.means if module.last else {}).items()}
-        metrics |= scalars(self.told)
+        metrics |= scalars(self.told) | self.means
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=step)
 
@@ -156,17 +168,18 @@ class Conductor(pl.Callback):
         module.clock.doing = "validating"
         self.speed.show(module.clock.step, self.seconds, phase="validating")
         measured = self.validation.measure(trainer, module, lambda: self._stop_if_asked(trainer, module))
-        measured.pop("tokens")
+        measured.pop("tokens", None)
         self.speed.bits_per_byte = measured.get("bits_per_byte")
+        found = [name for name in measured if name.startswith(MEAN)]
+        self.means |= {f"validation.{name.removeprefix(MEAN)}": measured.pop(name) for name in found}
         trainer._logger_connector._callback_metrics.update({k: torch.tensor(v) for k, v in measured.items()})
         call._call_callback_hooks(trainer, "on_validation_end")
         module.clock.doing = "reading"
         return dict(measured)
 
     def _save(self, trainer: pl.Trainer, step: int) -> None:
-        if self.curve is not None and self.layers is not None:
-            self.curve.sync()
-            self.layers.sync()
+        for table in self.tables or ():
+            table.sync()
         for logger in trainer.loggers:
             logger.save()
         self.checkpoints.save(trainer, step)

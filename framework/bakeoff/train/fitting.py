@@ -33,6 +33,7 @@ from bakeoff.train.launch import launched_by_command, train_in_command
 from bakeoff.train.layers import Layers
 from bakeoff.train.loggers import keep_rows, named_loggers
 from bakeoff.train.loop import quiet_lightning
+from bakeoff.train.means import Means
 from bakeoff.train.module import Clock, TrainingModule
 from bakeoff.train.optimizers import check_schedule
 from bakeoff.train.progress import Progress, Scale, count, display_for
@@ -145,13 +146,13 @@ def _train(
     start = checkpoints.newest(display.say)
     source = None if start else begin(assembly)
     clock, signals = Clock(start[0] if start else 0), StopSignals()
-    curve, layers = Curve(place.curve), Layers(place.layers)
+    tables = Curve(place.curve), Layers(place.layers), Means(place.means)
     if main:
         record(place, assembly, trainer, clock.step, identity, source.described() if source else None)
         keep_rows(trainer.loggers, clock.step)
         if not start:
-            curve.start()
-            layers.start()
+            for table in tables:
+                table.start()
         if progress is True:
             display.say(_greeting(place, assembly, trainer.max_steps, clock.step))
             chosen = choices(assembly.model, trainer.strategy.root_device)
@@ -164,8 +165,7 @@ def _train(
         validation=Validation(
             assembly.data, every=wanted["every_steps"], tokens=wanted["tokens"], stateful=recipe.stateful
         ),
-        curve=curve if main else None,
-        layers=layers if main else None,
+        tables=tables if main else None,
         checkpoints=checkpoints,
         display=display,
         signals=signals,

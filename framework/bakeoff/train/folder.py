@@ -27,6 +27,7 @@ class RunFolder:
         self.meta = path / "meta.json"
         self.curve = path / "curve.csv"
         self.layers = path / "layers.csv"
+        self.means = path / "means.csv"
         self.summary = path / "summary.json"
         self.weights = path / "model.pt"
         self.tokenizer = path / "tokenizer"

@@ -13,13 +13,14 @@ from torch.optim import Optimizer
 
 from bakeoff.errors import CapabilityError, UserError
 from bakeoff.interfaces.backbone import Backbone
-from bakeoff.interfaces.objective import Objective
+from bakeoff.interfaces.objective import MEAN, Objective
 from bakeoff.interfaces.schedule import Schedule
 from bakeoff.model import LanguageModel
 from bakeoff.model.carrying import Carried, odd_values
 from bakeoff.parallel.gradients import Gradients
 from bakeoff.parallel.layout import Layout, Learner, pieces
 from bakeoff.parallel.pieces import fill_from
+from bakeoff.train.collecting import COLLECTION, Collector
 from bakeoff.train.failures import check_finite
 from bakeoff.train.lanes import LANES, gathered, restored
 from bakeoff.train.loop import LeanModule
@@ -41,8 +42,18 @@ class Clock:
 class LastStep:
     """What the latest optimizer step was, in plain numbers."""
 
-    def __init__(self, means: dict[str, float], nats: float, tokens: float, norm: float, stop: bool, odd: float):
-        self.means, self.nats, self.tokens = means, nats, tokens
+    def __init__(
+        self,
+        means: dict[str, float],
+        pairs: dict[str, tuple[float, float]],
+        *,
+        nats: float,
+        tokens: float,
+        norm: float,
+        stop: bool,
+        odd: float,
+    ):
+        self.means, self.pairs, self.nats, self.tokens = means, pairs, nats, tokens
         self.norm, self.stop, self.odd = norm, stop, odd
 
 
@@ -64,6 +75,7 @@ class TrainingModule(LeanModule):
     drawn : seed of the first values, which are drawn where the model is laid out on a mesh.
     begun : weights to begin from in their place, by name; read there.
     lanes : rows of the global batch whose states go on from step to step, and into checkpoints; None: no state does.
+    collector : for an objective that learns from what the model itself says; else None.
     wants_stop : whether this process was asked to stop; ranks agree on it once a step.
     """
 
@@ -85,6 +97,7 @@ class TrainingModule(LeanModule):
         begun: Callable[[], Mapping[str, Tensor]] | None = None,
         lanes: int | None = None,
         wants_stop: Callable[[], bool] = lambda: False,
+        collector: Collector | None = None,
     ):
         super().__init__()
         self.model, self.objective = model, objective
@@ -96,6 +109,7 @@ class TrainingModule(LeanModule):
         self.nominal = float(2 ** round(math.log2(nominal)))  # a power of two: dividing by it rounds nothing
         self.seed, self.clock, self.wants_stop = seed, clock, wants_stop
         self.lanes, self.carried = lanes, None if lanes is None else Carried(model)
+        self.collector = collector
         self.last: LastStep | None = None
         self.told: dict[str, Tensor] = {}  # what the layers tell of the latest step
         self.trained: list[nn.Parameter] = []
@@ -132,6 +146,8 @@ class TrainingModule(LeanModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Let the loop's counters say where the run stands under this number of ranks."""
         set_counters(checkpoint["loops"], self.clock.step, self.trainer.accumulate_grad_batches)
+        if self.collector is not None:
+            self.collector.load_state_dict(checkpoint.get(COLLECTION))
         if self.lanes is not None:
             trainer, lanes = self.trainer, self.lanes
             self.carried = restored(
@@ -145,7 +161,9 @@ class TrainingModule(LeanModule):
             )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep the states of all lanes; all ranks call it."""
+        """Keep the states of all lanes, and what was collected; all ranks call it."""
+        if self.collector is not None:
+            checkpoint[COLLECTION] = self.collector.state_dict()
         if self.carried is not None:
             checkpoint[LANES] = gathered(self.carried, self.trainer.world_size)
 
@@ -165,6 +183,8 @@ class TrainingModule(LeanModule):
     def training_step(self, batch: Mapping[str, Tensor | None], batch_idx: int) -> Tensor:
         """The scaled sum of a micro-batch."""
         clock = self.clock
+        if self.collector is not None:
+            batch = self._collected(self.collector, batch)
         number = clock.micro * self.batch_ranks + self.batch_rank  # of the micro-batch among all of the step
         seed_device(mix(self.seed, clock.step, number), self.device)
         clock.micro, clock.doing = clock.micro + 1, "forward"
@@ -173,6 +193,14 @@ class TrainingModule(LeanModule):
             asked = torch.tensor(float(self.wants_stop()), device=self.device)
             statistics = {**statistics, "stop": asked}
         return self.sums.enter(terms, statistics) * self.trainer.accumulate_grad_batches  # Lightning divides by it
+
+    def _collected(self, collector: Collector, batch: Mapping[str, Tensor | None]) -> Mapping[str, Tensor | None]:
+        """The rows that a batch names, of what is collected first where that is due."""
+        clock = self.clock
+        if collector.due(clock.step):
+            clock.doing = "collecting"
+            collector.collect(self.model, clock.step, self.batch_ranks, self.batch_rank)
+        return collector.batch(batch, self.device)
 
     def _run(self, batch: Mapping[str, Tensor | None], number: int) -> tuple[Any, Any]:
         """The objective on micro-batch `number` of the step, from the states of its lanes where they have any."""
@@ -254,8 +282,20 @@ class TrainingModule(LeanModule):
         plain, (plain_norm,) = self.totals.numbers(norm)
         terms = [name.removeprefix("sum.") for name in plain if name.startswith("sum.")]
         means = {term: plain[f"sum.{term}"] / (plain[f"weight.{term}"] or math.inf) for term in terms}
-        stop, odd = plain.get("stop", 0.0) > 0, plain.get("odd", 0.0)
-        return LastStep(means, plain["nats"], plain["tokens"], plain_norm, stop, odd)
+        pairs = {}
+        for name in self.totals.places:
+            if name.startswith(MEAN):
+                total, weight = self.totals[name].tolist()
+                pairs[name.removeprefix(MEAN)] = (total, weight)
+        return LastStep(
+            means,
+            pairs,
+            nats=plain["nats"],
+            tokens=plain["tokens"],
+            norm=plain_norm,
+            stop=plain.get("stop", 0.0) > 0,
+            odd=plain.get("odd", 0.0),
+        )
 
     def optimizer_step(
         self,

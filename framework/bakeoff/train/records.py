@@ -112,7 +112,7 @@ def write_recipe(place: RunFolder, recipe: Recipe) -> None:
 
 def write_summary(place: RunFolder, metrics: Mapping[str, Any]) -> None:
     """Write `summary.json`, whose presence says that the run is finished, with the hashes of what it came to."""
-    held = [path for path in (place.weights, place.curve, place.layers) if path.exists()]
+    held = [path for path in (place.weights, place.curve, place.layers, place.means) if path.exists()]
     write_sealed(place.summary, {**metrics, "files": {path.name: file_hash(path) for path in held}})
 
 

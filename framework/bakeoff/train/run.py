@@ -24,6 +24,7 @@ from bakeoff.registry import entry, find
 from bakeoff.train.curve import Curve, Row, read_curve
 from bakeoff.train.folder import RunFolder
 from bakeoff.train.layers import Layers
+from bakeoff.train.means import Means
 from bakeoff.train.records import check_files, read_recipe, recorded
 from bakeoff.train.saving import damage, load_checkpoint, steps
 
@@ -56,6 +57,11 @@ class Run:
     def layers(self) -> list[dict[str, Any]]:
         """What the layers told of themselves at the steps of the curve: step, layer, name, index, value."""
         return Layers(RunFolder(self.folder).layers).read()
+
+    @property
+    def means(self) -> list[dict[str, Any]]:
+        """What the objective told beside its loss at the steps of the curve: step, name, value."""
+        return Means(RunFolder(self.folder).means).read()
 
     @cached_property
     def data(self) -> Data:
@@ -186,6 +192,7 @@ def _fill(model: LanguageModel, place: RunFolder, hashes: Mapping[str, str] | No
         for kept in held["callbacks"].values():
             Curve(place.curve).check(kept.get("curve"))
             Layers(place.layers).check(kept.get("layers"))
+            Means(place.means).check(kept.get("means"))
         whole = held["state_dict"]
         state = {name.removeprefix("model."): v for name, v in whole.items() if name.startswith("model.")}
     try:

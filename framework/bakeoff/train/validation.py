@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bakeoff.data import Data
 from bakeoff.errors import UserError
-from bakeoff.model.bits import evaluate_bits
+from bakeoff.model.bits import evaluate_bits, evaluate_means
 from bakeoff.train.module import TrainingModule, all_add
 
 Batch = Mapping[str, Tensor | None]
@@ -36,26 +36,22 @@ class Validation:
         return self.every is not None and step % self.every == 0
 
     def measure(self, trainer: pl.Trainer, module: TrainingModule, watch: Callable[[], None]) -> dict[str, float]:
-        """`evaluate_bits` over all ranks in the run's precision; `watch` is called before each batch."""
-        data = self.data
-        loader = data.validation(
-            tokens_wanted=module.objective.tokens_wanted(data.length),
-            tokens=self.tokens,
-            ranks=module.batch_ranks,
-            rank=module.batch_rank,
-            stateful=self.stateful,
+        """`evaluate_bits` over all ranks in the run's precision, and `evaluate_means` of what reads dialogues and does
+        not collect them; `watch` is called before each batch."""
+        objective = module.objective
+        loader = self.data.reading(objective).validation(
+            tokens=self.tokens, ranks=module.batch_ranks, rank=module.batch_rank, stateful=self.stateful
         )
-        alike = trainer.world_size // module.batch_ranks
         loader.num_workers = 0  # to read takes less time than to start processes that read
+        alike = trainer.world_size // module.batch_ranks
+        add_up = None if trainer.world_size == 1 else lambda sums: all_add(sums.to(module.device), alike).cpu()
+        model, learner, device = module.model, module.learner, module.device
         with trainer.precision_plugin.val_step_context():
-            return evaluate_bits(
-                module.model,
-                module.learner,
-                _watched(loader, watch),
-                self.table,
-                module.device,
-                add_up=None if trainer.world_size == 1 else lambda sums: all_add(sums.to(module.device), alike).cpu(),
-            )
+            optional, batches = objective.reads_dialogues, _watched(loader, watch)
+            found = evaluate_bits(model, learner, batches, self.table, device, add_up=add_up, optional=optional)
+            if objective.reads_dialogues and not objective.collects:
+                found |= evaluate_means(model, learner, _watched(loader, watch), device, add_up=add_up)
+        return found
 
 
 def _watched(loader: Iterable[Batch], watch: Callable[[], None]) -> Iterator[Batch]:

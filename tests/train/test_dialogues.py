@@ -1,0 +1,152 @@
+"""Runs of objectives that read dialogues, and of those that collect what the model says."""
+
+import os
+import signal
+from pathlib import Path
+
+import bakeoff
+import pytest
+import torch
+from bakeoff.errors import UserError
+from bakeoff.evaluate import Measured
+from bakeoff.evaluate.measures import throughput
+from bakeoff.train import fit, load_run
+
+SCRIPT = str(Path(__file__).with_name("answering.py"))
+
+
+@pytest.fixture
+def answering(values):
+    """The tiny recipe on sums, under one of the script's objectives."""
+
+    def make(use, **overrides):
+        data = {"corpus": {"use": "toy_sums"}, "template": {"use": "toy_template"}, "tokenizer": {"use": "byte"}}
+        values["data"] = {**data, "length": 16, "batch_tokens": 64, "micro_batch": 2}
+        values.update({"imports": [SCRIPT], "objective": {"use": use}, "sampler": {"use": "sample"}})
+        values["validation"] = {"every_steps": 4, "tokens": None}
+        return bakeoff.recipe(values, {path.replace("__", "."): value for path, value in overrides.items()})
+
+    return make
+
+
+def stopped_at(recipe, folder, step, in_child):
+    """The run, ended by a kill right after a step's checkpoint."""
+
+    def call():
+        from bakeoff.train import conductor
+
+        save = conductor.Conductor._save
+
+        def kill(self, trainer, at):
+            save(self, trainer, at)
+            if at == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        conductor.Conductor._save = kill
+        fit(recipe, folder=folder, progress=False)
+
+    assert in_child(call) == -signal.SIGKILL
+
+
+def test_rows_hold_whole_dialogues_padded_to_the_longest(answering, tmp_path):
+    recipe = answering("toy_answers")
+    data, objective = recipe.build("data").prepare(progress=False), recipe.build("objective")
+    reading = data.reading(objective)
+    store = reading.store("train")
+    assert len(store) == 64 - 8
+    assert store.dialogue(0).answer == "0"
+    seen = []
+    for batch, _ in zip(reading.training(seed=1), range(28), strict=False):
+        assert batch["tokens"].shape == (2, 8)
+        assert batch["documents"] is None
+        for tokens, weights, real in zip(batch["tokens"], batch["weights"], batch["real"], strict=True):
+            text = data.tokenizer.decode(tokens[real].tolist())
+            said = data.tokenizer.decode(tokens[weights > 0].tolist())
+            left, right = text.split("=")
+            assert right == said == str(sum(map(int, left.split("+"))))
+            assert int(weights.sum()) == len(said) + 1
+            assert tokens[real][-1] == data.tokenizer.end
+            seen.append(text)
+        assert batch["size"].tolist() == [1.0, 1.0]
+    assert len(seen) == len(set(seen)) == 56  # an epoch sees each once
+    held = [text for batch in reading.validation() for text in batch["tokens"][:, 0].tolist()]
+    assert len(held) == 8
+    again = recipe.build("data").prepare(progress=False).reading(objective)
+    assert again.folder == reading.folder
+
+
+def test_ranks_share_out_the_same_dialogues(answering):
+    recipe = answering("toy_answers")
+    data, objective = recipe.build("data").prepare(progress=False), recipe.build("objective")
+
+    def rows(ranks, rank):
+        loader = data.reading(objective).training(seed=1, ranks=ranks, rank=rank, first_step=2)
+        return [
+            row for batch, _ in zip(loader, range(4 // ranks), strict=False) for row in batch["tokens"][:, :5].tolist()
+        ]
+
+    assert sorted(rows(1, 0)) == sorted(rows(2, 0) + rows(2, 1))
+
+
+@pytest.mark.parametrize(("objective", "step"), [("toy_answers", 2), ("toy_policy", 2), ("toy_policy", 4)])
+def test_a_killed_run_continues_exactly(answering, tmp_path, in_child, same_run, objective, step):
+    recipe = answering(objective)
+    whole = fit(recipe, folder=tmp_path / "whole", progress=False)
+    stopped_at(recipe, tmp_path / "killed", step, in_child)
+    same_run(whole, fit(recipe, folder=tmp_path / "killed", progress=False))
+    assert (tmp_path / "whole" / "means.csv").read_bytes() == (tmp_path / "killed" / "means.csv").read_bytes()
+    assert load_run(tmp_path / "killed", trust=True).means == whole.means
+
+
+def test_a_collection_lasts_its_passes_and_updates(answering, tmp_path):
+    run = fit(answering("toy_policy"), folder=tmp_path / "run", progress=False)
+    numbers = [row["value"] for row in run.means if row["name"] == "number"]
+    assert numbers == [1.0] * 4 + [2.0] * 4  # 2 passes of 2 steps each
+    held = torch.load(tmp_path / "run" / "checkpoints" / "step-8.ckpt", weights_only=True)
+    assert held["state_dict"]["objective.collections"] == 2
+    assert held["state_dict"]["objective.scale"] != 0.5  # what the objective made is trained
+    assert len(held["collection"]["held"]["tokens"]) == 8
+    told = {row["name"] for row in run.means}
+    assert told == {"rows", "number"}
+    assert run.metrics["bits_per_byte"] > 0  # of the completions that are held out
+
+
+def test_validation_tells_the_means_of_the_split(answering, tmp_path):
+    run = fit(answering("toy_answers"), folder=tmp_path / "run", progress=False)
+    at_end = {row["name"]: row["value"] for row in run.means if row["step"] == 8}
+    assert at_end["validation.rows"] == 2.0
+    assert at_end["validation.loss"] == pytest.approx(run.metrics["nats_per_token"], rel=1e-6)
+
+
+def test_speed_is_measured_with_what_is_collected(answering, tmp_path):
+    run = fit(answering("toy_policy"), folder=tmp_path / "run", progress=False)
+    assert throughput(Measured.of(run.model, run.data, run.recipe))["tokens_per_second"] > 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ({"data__template": None}, r"reads dialogues, and data\.template does not say.*use: chat"),
+        ({"data__length": 5, "data__batch_tokens": 20}, r"dialogue 27 of the train split has 7 tokens.*a row holds 6"),
+        ({"data__corpus": {"use": "toy_sums", "empty": "train"}}, r"train split"),
+        ({"data__corpus": {"use": "reviews", "texts": 8}}, r"Reviews has texts and no dialogues"),
+        ({"trainer__stateful": True}, r"toy_answers takes no state"),
+    ],
+)
+def test_what_cannot_be_read_is_told(answering, tmp_path, overrides, told):
+    with pytest.raises(UserError, match=told):
+        fit(answering("toy_answers", **overrides), folder=tmp_path / "run", progress=False)
+
+
+def test_dialogues_that_are_too_long_are_left_out_and_counted(answering, caplog):
+    recipe = answering("toy_answers", data__length=5, data__batch_tokens=20, data__leave_out_long=True)
+    data = recipe.build("data").prepare(progress=False)
+    store = data.reading(recipe.build("objective")).store("train")
+    assert (store.left_out, len(store)) == (15, 49 - 8)  # sums of two digits have a token more, and 8 sums are 7
+    assert "longer than a row of 6 tokens and left out" in caplog.text
+
+
+def test_groups_must_fill_a_collection(answering, tmp_path):
+    recipe = answering("toy_policy", objective={"use": "toy_policy", "group": 3})
+    with pytest.raises(UserError, match=r"a collection has 8 rows.*no multiple of objective\.group 3"):
+        fit(recipe, folder=tmp_path / "run", progress=False)
