@@ -48,8 +48,8 @@ class Chat(Template):
         for (one, text), (other, longer) in permutations(self.openings.items(), 2):
             if longer.startswith(text):
                 raise UserError(
-                    f"template 'chat': the opening of '{other}', {longer!r}, begins with that of '{one}', {text!r}; what "
-                    f"'{one}' writes could make a turn of '{other}': no opening may begin with another one"
+                    f"template 'chat': the opening of '{other}', {longer!r}, begins with that of '{one}', {text!r}; "
+                    f"what '{one}' writes could make a turn of '{other}': no opening may begin with another one"
                 )
 
     @classmethod

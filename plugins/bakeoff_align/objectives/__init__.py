@@ -1,0 +1,1 @@
+"""What models learn from what is thought of their answers."""
