@@ -143,3 +143,11 @@ def test_draws_agree_with_the_distribution(options: dict):
 def test_values_out_of_range_are_refused(options: dict, words: str):
     with pytest.raises(UserError, match=words):
         Sample(**options)
+
+
+def test_only_the_plain_draw_is_from_the_models_own_distribution():
+    assert Sample().faithful
+    assert Sample(top_p=1.0, min_p=0.0).faithful
+    shaped = [{"temperature": 0.7}, {"top_k": 6}, {"top_p": 0.8}, {"min_p": 0.1}, {"repetition_penalty": 1.1}]
+    assert not any(Sample(**options).faithful for options in shaped)
+    assert not Greedy().faithful

@@ -61,6 +61,8 @@ class Sample(Sampler):
             raise UserError(f"repetition_penalty is {repetition_penalty}; it must be positive, 1 for none")
         self.temperature, self.top_k, self.top_p, self.min_p = temperature, top_k, top_p, min_p
         self.repetition_penalty = repetition_penalty
+        restricted = top_k is not None or top_p not in (None, 1) or bool(min_p)
+        self.faithful = temperature == 1 and repetition_penalty == 1 and not restricted
 
     @classmethod
     def examples(cls) -> list[dict[str, Any]]:

@@ -73,7 +73,8 @@ class Collector:
             seed=mix(self.draws, number, int(mine[0]) if len(mine) else 0),
         )
         dialogues = [self.store.dialogue(int(place)) for place in chosen_prompts[mine]]
-        self.held = _joined(self.objective.collect(model, dialogues, told), ranks)
+        rows = _joined(self.objective.collect(model, dialogues, told), ranks)
+        self.held = rows | self.objective.credit(rows)
         self.number = number
 
     def batch(self, batch: Mapping[str, Tensor | None], device: torch.device) -> dict[str, Tensor]:
