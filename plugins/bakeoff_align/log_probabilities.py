@@ -11,9 +11,6 @@ from bakeoff.parts.causal import Shifted, shifted
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-__all__ = ["Shifted", "Told", "feedback", "lengths", "of_layers", "of_targets", "shifted", "summed",
-           "token_log_probabilities", "told"]  # fmt: skip
-
 #: Tokens whose logits are held at once.
 CHUNK = 512
 
@@ -85,23 +82,25 @@ def lengths(weights: Tensor) -> Tensor:
     return (weights > 0).sum(-1)
 
 
-def of_layers(model: Model, aux: Mapping[str, Tensor], count: Tensor) -> tuple[Terms, Statistics]:
-    """The backbone's own losses as terms of weight `count`, that of the objective's loss, and what its layers tell."""
-    terms = {name: (extra * count, count) for name, extra in model.backbone.layer_losses(aux).items()}
-    return terms, {f"aux.{name}": value.detach() for name, value in aux.items()}
+def of_layers(model: Model, found: Told, count: Tensor, share: Tensor | None = None) -> tuple[Terms, Statistics]:
+    """The terms and statistics that come from the backbone's layers, beside the objective's loss of weight `count`.
 
-
-def feedback(found: Told, share: Tensor, count: Tensor) -> Terms:
-    """Term "feedback", of weight `count`, for parts whose choices learn from what tokens cost, where there are any.
-
-    `share` (B, T) says how much each target counts; it adds up to `count`.
+    Terms are the layers' own losses, and "feedback" for parts whose choices learn from what tokens cost; there each
+    target counts `share` (B, T), which adds up to `count`. None: `count` is the number of targets.
     """
+    terms: Terms = {name: (extra * count, count) for name, extra in model.backbone.layer_losses(found.aux).items()}
     memory = found.shifted.sequence.memory
     shown: list[Feedback] = [value for name, value in memory.items() if name.startswith("feedback.")]
-    if not shown:
-        return {}
-    losses = torch.stack([each.loss(-found.log_probabilities.detach()) for each in shown]).sum(0)
-    return {"feedback": ((losses * share).sum(), count)}
+    if shown:
+        losses = torch.stack([each.loss(-found.log_probabilities.detach()) for each in shown]).sum(0)
+        share = found.shifted.weights > 0 if share is None else share
+        terms["feedback"] = ((losses * share).sum(), count)
+    return terms, {f"aux.{name}": value.detach() for name, value in found.aux.items()}
+
+
+def mean(total: Tensor, weight: Tensor) -> Tensor:
+    """(2,), as a statistic called "mean.NAME" is: a sum and its weight."""
+    return torch.stack([total.detach(), weight.to(total)])
 
 
 def _of_chunk(head: Any, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

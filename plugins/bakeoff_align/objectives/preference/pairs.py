@@ -1,0 +1,124 @@
+"""What objectives share that learn from pairs of completions, one of which was preferred."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+
+import torch
+from bakeoff.errors import UserError
+from bakeoff.interfaces.dialogue import Dialogue, Encoded
+from bakeoff.interfaces.objective import Model, Objective, Statistics, Terms, TokenLosses
+from bakeoff.interfaces.template import Template
+from bakeoff.interfaces.tokenizer import Tokenizer
+from bakeoff_align.log_probabilities import Told, lengths, mean, of_layers, summed, told
+from bakeoff_align.reference import ReferenceModel
+from torch import Tensor
+
+
+class Pairs(Objective):
+    """Each dialogue is two rows, what was chosen and what was rejected; a pair counts 1, however long it is.
+
+    `beta` times the score of a completion is its reward. Targets are the tokens of completions, their ends among them.
+
+    Parameters
+    ----------
+    beta : what scores are multiplied by to make rewards; above 0.
+    """
+
+    reads_dialogues = True
+    rows_each = 2
+
+    def __init__(self, *, beta: float):
+        super().__init__()
+        if not beta > 0:
+            raise UserError(f"beta is {beta}; it must be above 0")
+        self.beta = beta
+
+    @abstractmethod
+    def scores(self, model: Model, batch: Mapping[str, Tensor | None], found: Told) -> Tensor:
+        """(B,), how good the completion of each row is, by what the model says of it."""
+
+    @abstractmethod
+    def losses(self, chosen: Tensor, rejected: Tensor) -> Tensor:
+        """(pairs,), from the scores (pairs,) of both completions."""
+
+    def encode(self, dialogue: Dialogue, template: Template, tokenizer: Tokenizer) -> Encoded:
+        """The chosen completion after the prompt, and the rejected one after the same."""
+        texts = {"completion": dialogue.completion, "rejected": dialogue.rejected}
+        for name, text in texts.items():
+            if not text:
+                fault = "missing" if text is None else "empty"
+                raise UserError(
+                    f"its `{name}` is {fault}; {type(self).__name__} learns from pairs of a `completion` that was "
+                    "chosen and another one that was `rejected`"
+                )
+        chosen, rejected = (template.row(dialogue.prompt, str(text), tokenizer) for text in texts.values())
+        if chosen.tokens == rejected.tokens:
+            raise UserError(
+                f"its `completion` and its `rejected` are the same, {str(dialogue.completion)[:80]!r}: a pair of equal "
+                "completions says nothing; leave it out"
+            )
+        return Encoded([chosen, rejected])
+
+    def tokens_wanted(self, length: int) -> int:
+        """One more than there are inputs."""
+        return length + 1
+
+    def forward(self, model: Model, batch: Mapping[str, Tensor | None]) -> tuple[Terms, Statistics]:
+        """Term "loss"; as means "accuracy", the share of pairs whose chosen completion has the greater reward, the
+        "margin" by which it does, and "chosen_reward" and "rejected_reward" themselves."""
+        found = told(model, batch)
+        weights = found.shifted.weights
+        chosen, rejected = self.scores(model, batch, found).view(-1, 2).unbind(1)
+        counts = (lengths(weights) > 0).view(-1, 2).all(1)  # rows that fill a batch up are no pairs
+        count = counts.sum().to(chosen)
+        loss = torch.where(counts, self.losses(chosen, rejected), 0).sum()
+        share = (weights > 0) / lengths(weights).clamp(min=1)[:, None] * _first_of_pairs(counts)[:, None]
+        terms, statistics = of_layers(model, found, count, share)
+        told_of = {
+            "accuracy": (chosen > rejected).to(chosen),
+            "margin": self.beta * (chosen - rejected),
+            "chosen_reward": self.beta * chosen,
+            "rejected_reward": self.beta * rejected,
+        }
+        means = {f"mean.{name}": mean(torch.where(counts, each, 0).sum(), count) for name, each in told_of.items()}
+        targets = weights * _first_of_pairs(counts)[:, None]
+        nats = -(found.log_probabilities.detach() * targets).sum()
+        statistics = {"nats": nats, "tokens": targets.sum(), **means, **statistics}
+        return {"loss": (loss, count), **terms}, statistics
+
+    def token_losses(self, model: Model, batch: Mapping[str, Tensor | None]) -> TokenLosses:
+        """Nats of the tokens of chosen completions."""
+        found = told(model, batch)
+        counts = (lengths(found.shifted.weights) > 0).view(-1, 2).all(1)
+        targets = found.shifted.weights * _first_of_pairs(counts)[:, None]
+        return TokenLosses(-found.log_probabilities, found.shifted.targets, targets)
+
+
+class ReferredPairs(Pairs):
+    """Pairs whose scores are log-probabilities less those of the reference: of the model that training began from.
+
+    That is a frozen copy, which checkpoints hold as well; or, where only adapters are trained, the model without them.
+    """
+
+    reference_model: ReferenceModel
+
+    def attach(self, model: Model, seed: int) -> None:
+        """Make the reference."""
+        self.reference_model = ReferenceModel(model, type(self).__name__)
+
+    def gained(self, model: Model, batch: Mapping[str, Tensor | None], found: Told) -> Tensor:
+        """(B,), how much more probable the completion has become, in nats."""
+        before = self.reference_model.log_probabilities(model, batch)
+        return summed(found.log_probabilities - before, found.shifted.weights)
+
+
+def of_each_token(sums: Tensor, found: Told) -> Tensor:
+    """(B,) sums over targets -> (B,) means over targets; 0 where there are none."""
+    return sums / lengths(found.shifted.weights).clamp(min=1)
+
+
+def _first_of_pairs(counts: Tensor) -> Tensor:
+    """(pairs,) bool -> (B,) bool: the row is the chosen one of a pair that counts."""
+    return torch.stack([counts, torch.zeros_like(counts)], 1).flatten()
