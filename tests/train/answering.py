@@ -116,6 +116,9 @@ class ToyPolicy(_Reads, PolicyObjective):
         number = self.collections.expand(len(ids)).clone()
         return {"tokens": tokens, "real": tokens != collecting.tokenizer.padding, "weights": weights, "number": number}
 
+    def planned(self, rows, length):
+        return {"number": torch.zeros(rows)}
+
     def forward(self, model, batch):
         terms, statistics = super().forward(model, batch)
         total, count = terms["loss"]

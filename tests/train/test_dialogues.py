@@ -7,9 +7,12 @@ from pathlib import Path
 import bakeoff
 import pytest
 import torch
+from bakeoff.cli.main import main
 from bakeoff.errors import UserError
 from bakeoff.evaluate import Measured
 from bakeoff.evaluate.measures import throughput
+from bakeoff.evaluate.planning import plan_recipe
+from bakeoff.interfaces import Turn
 from bakeoff.train import fit, load_run
 
 SCRIPT = str(Path(__file__).with_name("answering.py"))
@@ -118,6 +121,24 @@ def test_validation_tells_the_means_of_the_split(answering, tmp_path):
     assert at_end["validation.loss"] == pytest.approx(run.metrics["nats_per_token"], rel=1e-6)
 
 
+def test_a_run_answers_under_its_template(answering, tmp_path, capsys):
+    run = fit(answering("toy_answers", trainer__max_steps=60), folder=tmp_path / "run", progress=False)
+    asked = ["1+1=", "2+3="]
+    ids = [run.tokenizer.encode(text) for text in asked]
+    options = {"max_new_tokens": 2, "seed": 3}
+    assert run.answer(asked, **options) == run.generate(ids, **options)
+    assert run.answer([[Turn("user", "1+1=")]], **options) == run.answer(asked[:1], **options)
+    words = ["generate", str(run.folder), "--trust", "--ask", "1+1=", "--max-new-tokens", "2", "--seed", "3"]
+    assert main(words) == 0
+    assert capsys.readouterr().out == "1+1=\n" + run.answer(asked[:1], **options)[0] + "\n"
+    assert main([*words, "--prompt", "x"]) == 2
+    assert "--ask and --prompt" in capsys.readouterr().err
+    plain = load_run(fit(answering("toy_answers"), folder=tmp_path / "other", progress=False).folder, trust=True)
+    plain.recipe = plain.recipe.override({"data.template": None})
+    with pytest.raises(UserError, match=r"was trained without data\.template"):
+        plain.answer(asked)
+
+
 def test_speed_is_measured_with_what_is_collected(answering, tmp_path):
     run = fit(answering("toy_policy"), folder=tmp_path / "run", progress=False)
     assert throughput(Measured.of(run.model, run.data, run.recipe))["tokens_per_second"] > 0
@@ -144,6 +165,13 @@ def test_dialogues_that_are_too_long_are_left_out_and_counted(answering, caplog)
     store = data.reading(recipe.build("objective")).store("train")
     assert (store.left_out, len(store)) == (15, 49 - 8)  # sums of two digits have a token more, and 8 sums are 7
     assert "longer than a row of 6 tokens and left out" in caplog.text
+
+
+@pytest.mark.parametrize("use", ["toy_answers", "toy_policy"])
+def test_a_step_is_planned(answering, use):
+    planned = plan_recipe(answering(use))
+    assert planned.memory is not None, planned.notes
+    assert planned.memory.activations > 0
 
 
 def test_groups_must_fill_a_collection(answering, tmp_path):

@@ -26,6 +26,8 @@ class Generate(Command):
         parser.add_argument(
             "--prompt", action="append", help="text to continue, may be repeated (default: what comes in on a pipe)"
         )
+        ask = "what a user says, under the template that the run was trained with; may be repeated"
+        parser.add_argument("--ask", action="append", metavar="TEXT", help=ask)
         sampler = "greedy, or a name and values such as temperature=0.8 top_k=40 (default: as the recipe says)"
         parser.add_argument("--sampler", nargs="+", default=[], metavar="WORD", help=sampler)
         most = "ids a prompt (default: as many as the model has room for)"
@@ -40,7 +42,9 @@ class Generate(Command):
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Generate and print."""
-        prompts = _prompts(arguments.prompt)
+        if arguments.ask and arguments.prompt:
+            raise UserError("--ask and --prompt: give text to continue, or questions to be answered")
+        prompts = arguments.ask or _prompts(arguments.prompt)
         if arguments.stream and len(prompts) > 1:
             raise UserError(f"--stream shows one row; there are {len(prompts)} prompts")
         from bakeoff import load_run
@@ -53,14 +57,15 @@ class Generate(Command):
             options["seed"] = arguments.seed
         if arguments.no_lookup:
             options["lookup"] = None
+        say, between = (run.answer, "\n") if arguments.ask else (run.generate, "")
         if arguments.stream:
-            _write(prompts[0])
-            run.generate(prompts, stream=lambda row, text: _write(text), **options)
+            _write(prompts[0] + between)
+            say(prompts, stream=lambda row, text: _write(text), **options)
             _write("\n")
             return 0
-        for number, (prompt, text) in enumerate(zip(prompts, run.generate(prompts, **options), strict=True)):
+        for number, (prompt, text) in enumerate(zip(prompts, say(prompts, **options), strict=True)):
             rule = f"--- {number}\n" if len(prompts) > 1 else ""
-            _write(f"{rule}{prompt}{text}\n")
+            _write(f"{rule}{prompt}{between}{text}\n")
         return 0
 
 

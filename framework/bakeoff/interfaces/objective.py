@@ -114,6 +114,11 @@ class Objective(nn.Module, Component):
             f"{type(self).__name__} is trained on text and reads no dialogues: use an objective that does, such as sft"
         )
 
+    def planned(self, rows: int, length: int) -> dict[str, Tensor]:
+        """What a batch of so many rows of `length` inputs holds beside tokens, weights, documents and `real`, in right
+        shapes: for plans, which run on shapes alone."""
+        return {}
+
     @abstractmethod
     def tokens_wanted(self, length: int) -> int:
         """How many tokens of raw text a training sequence of `length` inputs takes."""

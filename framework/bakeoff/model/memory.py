@@ -127,6 +127,10 @@ def planned_batch(
     """
     shape = (rows, objective.tokens_wanted(length))
     batch = {"tokens": torch.zeros(shape, dtype=torch.long)}
+    if objective.reads_dialogues:
+        batch |= {"weights": torch.ones(shape), "real": torch.ones(shape, dtype=torch.bool)}
+        batch |= objective.planned(rows, length)
+        documents = objective.packs
     if documents:
         batch["documents"] = torch.zeros(shape, dtype=torch.long)
     if searched is not None:
@@ -152,13 +156,15 @@ def step_memory(
     `carried` is the number of micro-batches whose states go on, of which `batch` is one.
     Changes the model's parameters: they take a step with gradients of zero, and then one with the batch's.
     """
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    objective.attach(model, 0)  # type: ignore[arg-type]
+    trained = [p for part in (model, objective) for p in part.parameters() if p.requires_grad]
     optimizer = make_optimizer(trained)
     lanes = Carried(model)
     if carried:
         lanes.states[0] = begin(model, len(batch["tokens"]))  # type: ignore[arg-type]
     with Live() as live:
-        live.note([*model.parameters(), *model.buffers(), *batch.values(), *tensors(lanes.states)])
+        live.note([t for part in (model, objective) for t in (*part.parameters(), *part.buffers())])
+        live.note([*batch.values(), *tensors(lanes.states)])
         live.note(list(optimizer.state.values()))
         for parameter in trained:
             parameter.grad = torch.zeros_like(parameter)
@@ -173,7 +179,7 @@ def step_memory(
         del terms, loss
         optimizer.step()
     own = nbytes(lanes.states) + nbytes(lanes.after)
-    held = sum(size(t) for t in [*model.parameters(), *model.buffers()])
+    held = sum(size(t) for part in (model, objective) for t in (*part.parameters(), *part.buffers()))
     gradients = sum(size(parameter) for parameter in trained)
     states = sum(size(t) for state in optimizer.state.values() for t in tree_leaves(state) if isinstance(t, Tensor))
     return Memory(held, gradients, states, live.peak - held - gradients - states - own, own * carried)

@@ -39,7 +39,10 @@ class Assembly:
     """Those of them that are trained."""
 
     def flops(self) -> int | None:
-        """Operations of an optimizer step, forward and backward, over all ranks; None where a part declares no cost."""
+        """Operations of an optimizer step, forward and backward, over all ranks; None where a part declares no cost, or
+        rows are of any length."""
+        if self.objective.reads_dialogues:
+            return None
         try:
             forward = self.model.flops(self.data.length, self.data.length)
         except CapabilityError:

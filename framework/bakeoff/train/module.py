@@ -73,7 +73,7 @@ class TrainingModule(LeanModule):
     seed : of dropout and other noise.
     clock : where the run stands.
     drawn : seed of the first values, which are drawn where the model is laid out on a mesh.
-    begun : weights to begin from in their place, by name; read there.
+    begun : weights to begin from in their place, by name, read there; what they leave out stays as drawn.
     lanes : rows of the global batch whose states go on from step to step, and into checkpoints; None: no state does.
     collector : for an objective that learns from what the model itself says; else None.
     wants_stop : whether this process was asked to stop; ranks agree on it once a step.
@@ -126,8 +126,8 @@ class TrainingModule(LeanModule):
         self.trainer.precision_plugin.convert_module(self.learner)  # what is shared out keeps the type that it has
         self.layout.lay_out(self.learner, self.trainer.strategy.root_device, self.drawn)
         if self.begun is not None:
-            here = {name: piece for name, piece in pieces(self.learner).items() if name.startswith("model.")}
-            fill_from({f"model.{name}": tensor for name, tensor in self.begun().items()}, here)
+            begun = {f"model.{name}": tensor for name, tensor in self.begun().items()}
+            fill_from(begun, {name: piece for name, piece in pieces(self.learner).items() if name in begun})
 
     def configure_optimizers(self) -> Optimizer:
         """Two groups: see `parameter_groups`."""

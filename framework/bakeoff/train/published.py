@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import UserError
 from bakeoff.interfaces.converter import Converter
+from bakeoff.parts.adapters import has_adapters
 from bakeoff.parts.files import file_hash, write_sealed
 from bakeoff.parts.tensor_files import save_whole, write_safetensors
 from bakeoff.recipe import Recipe
@@ -92,8 +93,14 @@ def export_weights(run: Run, folder: Path | str, *, own_names: bool = False) -> 
     """Write a run's weights as `model.safetensors` under the names of its recipe's `converter`; returns the file.
 
     With `own_names` they keep those that they have here, which needs no converter. A weight that the model shares, such
-    as a tied embedding, is written once.
+    as a tied embedding, is written once. Raises `UserError` where adapters are to be merged first.
     """
+    if has_adapters(run.model) and not own_names:
+        raise UserError(
+            f"{run.folder} has adapters, which no published layout holds; merge them first, by a recipe without "
+            f"adapters: and with converter: {{use: merged_adapters}}: bakeoff convert {run.folder} --recipe RECIPE "
+            "--folder FOLDER"
+        )
     seen: set[int] = set()
     weights: dict[str, Tensor] = {}
     named = run.model.state_dict() if own_names else _converter(run.recipe).to_theirs(run.model)

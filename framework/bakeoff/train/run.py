@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as Items
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import torch
 
 from bakeoff.data import Data
 from bakeoff.errors import RegistryError, UserError
+from bakeoff.interfaces.dialogue import Turn
+from bakeoff.interfaces.template import Template
 from bakeoff.interfaces.tokenizer import Tokenizer
 from bakeoff.model import LanguageModel
 from bakeoff.model.generate import generate
@@ -19,6 +22,7 @@ from bakeoff.parts.files import expanded, file_hash, read_sealed
 from bakeoff.parts.tensor_files import load_plain
 from bakeoff.recipe import Recipe
 from bakeoff.recipe import recipe as read_recipe_file
+from bakeoff.recipe.building import factory
 from bakeoff.recipe.node import short_name
 from bakeoff.registry import entry, find
 from bakeoff.train.curve import Curve, Row, read_curve
@@ -91,6 +95,18 @@ class Run:
         options.setdefault("sampler", self.recipe.build("sampler"))
         options.setdefault("seed", self.recipe.seed_of("sampling"))
         return generate(self.model, self.tokenizer, prompts, **options)
+
+    def answer(self, questions: Iterable[str | Items[Turn]], **options: Any) -> list[str]:
+        """What the model answers to each question, or to a conversation so far, under the template of the run's data.
+
+        Options as in `generate`; `UserError` where the data have no template.
+        """
+        node = self.recipe.tree["data"].get("template")
+        if node is None:
+            raise UserError(f"{self.folder} was trained without data.template: prompt it with text (generate)")
+        template: Template = factory(node, "template")
+        turns = [[Turn("user", each)] if isinstance(each, str) else each for each in questions]
+        return self.generate([template.prompt(each, self.tokenizer) for each in turns], **options)
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"

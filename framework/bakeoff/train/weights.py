@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bakeoff.data.preparing import hash_folder
 from bakeoff.errors import UserError
 from bakeoff.interfaces.tokenizer import Tokenizer
+from bakeoff.parts.adapters import adapter_parameters
 from bakeoff.parts.files import expanded, file_hash, read_sealed
 from bakeoff.parts.tensor_files import load_plain
 from bakeoff.parts.weights import disagreements
@@ -100,6 +101,7 @@ def source_of(recipe: Recipe) -> Source | None:
 def begin(assembly: Assembly) -> Source | None:
     """Fill the model with the weights that its recipe begins from, if it says so; returns their run.
 
+    Adapters of the recipe's that the run has none of stay as they are drawn.
     Raises `UserError` naming the weights that differ, with both shapes, and for another tokenizer than theirs.
     """
     recipe, model = assembly.recipe, assembly.model
@@ -107,8 +109,11 @@ def begin(assembly: Assembly) -> Source | None:
     if source is None:
         return None
     source.check_tokenizer(recipe, assembly.data.tokenizer, trained=True)
-    weights = source.read()
-    told = disagreements(weights, model.state_dict())
+    weights, wanted = source.read(), model.state_dict()
+    added = adapter_parameters(model).keys()
+    if added.isdisjoint(weights):
+        wanted = {name: tensor for name, tensor in wanted.items() if name not in added}
+    told = disagreements(weights, wanted)
     if told:
         raise UserError(
             f"{source.said}{source.place.path} holds a model that is not the recipe's:\n  "
@@ -117,7 +122,7 @@ def begin(assembly: Assembly) -> Source | None:
             f"bakeoff convert {source.place.path} --recipe RECIPE --folder FOLDER"
         )
     if not model.backbone.embedding.is_meta:  # else it is filled where it is laid out
-        model.load_state_dict(weights)
+        model.load_state_dict({**model.state_dict(), **weights})
     return source
 
 
