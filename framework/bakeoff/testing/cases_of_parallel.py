@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.cut import Share, shares_of
 from bakeoff.interfaces.init import initialise
 from bakeoff.interfaces.part import Part
@@ -66,6 +67,9 @@ def head_equals_one(component: Any, kind: str, arguments: Mapping[str, Any], see
         each = [root.part(hidden, targets, reduce="none").detach() for root in (whole, share)]
         _same("the loss of each token", *each)
         one, many = (_of_loss(root, hidden, targets, weights) for root in (whole, share))
+        compare("evaluation", one, many, share, ours)
+    one, many = (_of_scores(root, hidden) for root in (whole, share))
+    if one:
         compare("evaluation", one, many, share, ours)
     _begin_alike(candidate)
 
@@ -132,6 +136,17 @@ def _of_loss(root: Beside, hidden: Tensor, targets: Tensor, weights: Tensor) -> 
     loss = root.part(hidden, targets, weights)
     loss = loss[0] if isinstance(loss, tuple) else loss
     return {"the loss": loss.detach()} | gradients(loss, {"x": hidden, **dict(root.named_parameters())})
+
+
+def _of_scores(root: Beside, hidden: Tensor) -> dict[str, Tensor]:
+    """Nothing where the head scores nothing."""
+    hidden = hidden.clone().requires_grad_()
+    try:
+        scores = root.part.score(hidden)  # type: ignore[operator]
+    except CapabilityError:
+        return {}
+    total = (scores * torch.linspace(0.5, 1.5, scores.shape[1], dtype=scores.dtype)).sum()
+    return {"the scores": scores.detach()} | gradients(total, {"x": hidden, **dict(root.named_parameters())})
 
 
 def of_model(one: Any, tokens: Tensor) -> dict[str, Tensor]:

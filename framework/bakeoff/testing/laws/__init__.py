@@ -1,6 +1,7 @@
 """The laws, one file each; importing this package makes all of them known."""
 
 from bakeoff.testing.laws import (
+    adapters,
     attention_op,
     balance,
     call,
@@ -24,6 +25,7 @@ from bakeoff.testing.laws import (
     position,
     recomputing,
     retriever,
+    reward,
     round_trip,
     sampler,
     schedule,
@@ -37,6 +39,7 @@ from bakeoff.testing.laws import (
 )
 
 __all__ = [
+    "adapters",
     "attention_op",
     "balance",
     "call",
@@ -60,6 +63,7 @@ __all__ = [
     "position",
     "recomputing",
     "retriever",
+    "reward",
     "round_trip",
     "sampler",
     "schedule",

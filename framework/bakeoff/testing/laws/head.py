@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from bakeoff.errors import CapabilityError
+from bakeoff.testing.batch import pulled
 from bakeoff.testing.build import D_MODEL, VOCABULARY
 from bakeoff.testing.candidate import Candidate
 from bakeoff.testing.law import Broken, NotApplicable, NotClaimed, law
@@ -43,10 +44,30 @@ def _equal(told: str, head: Any, hidden: Tensor, targets: Tensor, weights: Tenso
     if not torch.allclose(fused, plain, rtol=1e-6, atol=1e-9):
         raise Broken(f"{told}: the loss is {fused.item():.6g}, cross-entropy of the logits {plain.item():.6g}")
     named = {"hidden": hidden, **dict(head.named_parameters())}
-    pairs = zip(named, *(torch.autograd.grad(value, list(named.values())) for value in (fused, plain)), strict=True)
+    pairs = zip(named, *(pulled(value, list(named.values())) for value in (fused, plain)), strict=True)
     for name, one, other in pairs:
         if not torch.allclose(one, other, rtol=1e-5, atol=1e-8):
             raise Broken(f"{told}: the gradient of {name} differs by {float((one - other).abs().max()):.2g}")
+
+
+@law(None, "scores", "head")
+def scores(candidate: Candidate) -> None:
+    """Who scores: a number for each token, of its own hidden state, that all of the state's channels move."""
+    head: Any = candidate.filled().double().part
+    hidden = _hidden(5, candidate)
+    try:
+        found = head.score(hidden)
+    except CapabilityError:
+        raise NotClaimed("score") from None
+    if found.shape != (1, 5) or not bool(found.isfinite().all()):
+        raise Broken(f"T=5: scores are {tuple(found.shape)}, not (1, 5), or not finite")
+    for token in range(5):
+        alone = head.score(hidden[:, token : token + 1])[0, 0]
+        if not torch.allclose(alone, found[0, token], rtol=1e-9):
+            raise Broken(f"T=5: token {token} scores {float(found[0, token]):.6g}, and alone {float(alone):.6g}")
+        (moved,) = pulled(head.score(hidden)[0, token], [hidden])
+        if (moved[0] != 0).any(1).nonzero().flatten().tolist() != [token]:
+            raise Broken(f"T=5: the score of token {token} does not come from its own hidden state alone")
 
 
 @law(8, "cost", "head", claims=("flops",))

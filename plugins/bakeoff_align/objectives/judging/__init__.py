@@ -1,0 +1,1 @@
+"""Models that learn to tell good answers from bad ones."""

@@ -1,0 +1,89 @@
+"""Reward `numeric_match`: the final answer holds the right number, however it is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence as Items
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from bakeoff.errors import UserError
+from bakeoff.interfaces import Reward, Sample
+
+from bakeoff_align.rewards.final import MARKERS, check_markers, final_answer, right_answer
+
+#: A minus sign behind a digit, a letter or a bracket is one of subtraction.
+NUMBER = re.compile(
+    r"(?P<minus>(?<![\w.)])[-−])?\$?(?P<digits>\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?P<decimals>(?<=\d)\.\d+|(?<!\d)\.\d+)?"
+    r"(?P<percent>(?<=\d)\s?%)?"
+)
+WHICH = ("last", "first")
+
+
+class Number(NamedTuple):
+    """A number as it was written; `percent`: with the sign."""
+
+    value: Decimal
+    percent: bool
+
+    def equals(self, other: Number, tolerance: Decimal) -> bool:
+        """Within the tolerance. 50% is 0.5, and, as many write it, 50; but it is no 0.5%."""
+        near = abs(self.value - other.value) <= tolerance
+        if near or self.percent == other.percent:
+            return near
+        one, two = (each.value / 100 if each.percent else each.value for each in (self, other))
+        return abs(one - two) <= tolerance
+
+
+class NumericMatch(Reward):
+    """1 where a number of the final answer is that of `dialogue.answer`, else 0.
+
+    Numbers may have a minus sign, commas before each three digits, decimals, a dollar sign and one of percent; 50% is
+    0.5 and, as many write it, 50. They are compared exactly, as decimals.
+
+    Parameters
+    ----------
+    markers : the final answer stands behind the last place of any of them; a text without one is all final answer.
+    which : of its numbers, the "last" or the "first".
+    tolerance : by how much it may differ.
+    """
+
+    def __init__(self, *, markers: Items[str] = MARKERS, which: str = "last", tolerance: float = 0.0):
+        check_markers("reward 'numeric_match'", markers)
+        if which not in WHICH:
+            raise UserError(f"reward 'numeric_match': which is '{which}'; it is one of {', '.join(WHICH)}")
+        if not 0 <= tolerance < float("inf"):
+            raise UserError(f"reward 'numeric_match': tolerance is {tolerance}; it must be 0 or more")
+        self.markers, self.which, self.tolerance = tuple(markers), which, tolerance
+
+    @classmethod
+    def examples(cls) -> list[dict[str, Any]]:
+        """As it is, and with every option."""
+        return [{}, {"markers": ["answer:"], "which": "first", "tolerance": 0.01}]
+
+    def score(self, samples: Items[Sample]) -> list[float]:
+        return [float(self._matches(sample)) for sample in samples]
+
+    def _matches(self, sample: Sample) -> bool:
+        right = numbers(right_answer("reward 'numeric_match'", sample))
+        if not right:
+            raise UserError(
+                f"reward 'numeric_match' compares numbers, and the right answer {sample.dialogue.answer!r} holds none: "
+                "use exact_match"
+            )
+        found = numbers(final_answer(sample.text, self.markers))
+        if not found:
+            return False
+        chosen = found[-1 if self.which == "last" else 0]
+        return chosen.equals(right[-1 if self.which == "last" else 0], Decimal(repr(self.tolerance)))
+
+
+def numbers(text: str) -> list[Number]:
+    """The numbers in a text, in order."""
+    return [_number(match) for match in NUMBER.finditer(text) if match["digits"] or match["decimals"]]
+
+
+def _number(match: re.Match[str]) -> Number:
+    digits = (match["digits"] or "0").replace(",", "")
+    value = Decimal(digits + (match["decimals"] or ""))
+    return Number(value.copy_negate() if match["minus"] else value, match["percent"] is not None)
