@@ -8,10 +8,11 @@ from typing import Any
 from bakeoff.errors import UserError
 from bakeoff.interfaces.component import Reference
 from bakeoff.interfaces.objective import Model
-from bakeoff_align.log_probabilities import Told
-from bakeoff_align.objectives.preference.pairs import ReferredPairs
 from torch import Tensor
 from torch.nn import functional as F
+
+from bakeoff_align.log_probabilities import Told
+from bakeoff_align.objectives.preference.pairs import ReferredPairs
 
 
 class DPO(ReferredPairs):

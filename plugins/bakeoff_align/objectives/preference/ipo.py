@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from bakeoff.interfaces.component import Reference
 from bakeoff.interfaces.objective import Model
+from torch import Tensor
+
 from bakeoff_align.log_probabilities import Told
 from bakeoff_align.objectives.preference.pairs import ReferredPairs, of_each_token
-from torch import Tensor
 
 
 class IPO(ReferredPairs):

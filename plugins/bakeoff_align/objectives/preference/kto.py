@@ -12,10 +12,11 @@ from bakeoff.interfaces.dialogue import Dialogue, Encoded
 from bakeoff.interfaces.objective import Model, Objective, Statistics, Terms, TokenLosses
 from bakeoff.interfaces.template import Template
 from bakeoff.interfaces.tokenizer import Tokenizer
+from torch import Tensor
+
 from bakeoff_align.log_probabilities import lengths, mean, of_layers, summed, token_log_probabilities, told
 from bakeoff_align.objectives.preference.mismatched import mismatched
 from bakeoff_align.reference import ReferenceModel
-from torch import Tensor
 
 #: A completion that is at least so `right` is desirable.
 DESIRABLE = 0.5

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import torch
 from bakeoff.interfaces.component import Reference
 from bakeoff.interfaces.objective import Model
-from bakeoff_align.log_probabilities import Told, summed
-from bakeoff_align.objectives.preference.pairs import Pairs, of_each_token
 from torch import Tensor
 from torch.nn import functional as F
+
+from bakeoff_align.log_probabilities import Told, summed
+from bakeoff_align.objectives.preference.pairs import Pairs, of_each_token
 
 
 class ORPO(Pairs):

@@ -11,9 +11,10 @@ from bakeoff.interfaces.dialogue import Dialogue, Encoded
 from bakeoff.interfaces.objective import Model, Objective, Statistics, Terms, TokenLosses
 from bakeoff.interfaces.template import Template
 from bakeoff.interfaces.tokenizer import Tokenizer
+from torch import Tensor
+
 from bakeoff_align.log_probabilities import Told, lengths, mean, of_layers, summed, told
 from bakeoff_align.reference import ReferenceModel
-from torch import Tensor
 
 
 class Pairs(Objective):
