@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bakeoff.parts.resampling import ratio
+from bakeoff.parts.resampling import means, ratio
 
 
 def test_a_ratio_of_sums():
@@ -23,3 +23,10 @@ def test_half_its_width_is_that_of_a_mean():
     half = 1.96 * draws.std() / 20  # of a mean of 400
     assert (low, high) == (pytest.approx(value - half, abs=0.1 * half), pytest.approx(value + half, abs=0.1 * half))
     assert ratio(draws, np.ones(400), seed=0) == (value, low, high)
+
+
+def test_means_are_ratios_to_ones():
+    values = np.random.default_rng(2).random((3, 50))
+    for row, found in zip(values, means(values, seed=4), strict=True):
+        assert found == pytest.approx(ratio(row, np.ones(50), seed=4), abs=1e-12)
+    assert means(values[:, :1], seed=0)[1] == (values[1, 0],) * 3

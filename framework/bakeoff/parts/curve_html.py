@@ -88,7 +88,7 @@ def curve_style() -> str:
         " .curve .field, .curve .beside { height: 17rem } .curve .field { border-bottom: 1px solid }"
         " .curve .below { height: 18px; grid-column: 2 } .curve p { grid-column: 2; text-align: center; margin: 0 }"
         " .curve .grid { stroke: currentColor; opacity: 0.15 } .curve .line { fill: none; stroke: var(--c);"
-        f" stroke-width: 2 }} {colours(COLOURS)}"
+        f" stroke-width: 2 }} .curve .band {{ fill: var(--c); opacity: 0.14 }} {colours(COLOURS)}"
         f" @media screen and (prefers-color-scheme: dark) {{ {colours(DARK)} }} }}</style>"
     )
 

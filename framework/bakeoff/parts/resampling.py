@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -26,13 +27,28 @@ def ratio(above: np.ndarray, below: np.ndarray, *, seed: int) -> Ratio:
     A sample is n of the pieces drawn with replacement; the interval lies between the 2.5 and 97.5 percentiles of what
     the samples give (Efron, 1979). For paired quantities, `above` is their difference in each piece.
     """
-    value, n, draws = float(above.sum() / below.sum()), len(above), np.random.default_rng(seed)
+    value, n = float(above.sum() / below.sum()), len(above)
     if n == 1:
         return Ratio(value, value, value)
-    found = []
-    for _ in range(SAMPLES // AT_ONCE):
-        times = draws.multinomial(n, np.full(n, 1 / n), AT_ONCE)
-        found.append((times @ above) / np.maximum(times @ below, np.finfo(float).tiny))
-    rest = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(np.concatenate(found), [rest, 1 - rest])
+    found = [(times @ above) / np.maximum(times @ below, np.finfo(float).tiny) for times in _samples(n, seed)]
+    low, high = _ends(np.concatenate(found))
     return Ratio(value, float(low), float(high))
+
+
+def means(values: np.ndarray, *, seed: int) -> list[Ratio]:
+    """The mean of each row of `values` (m, n), n pieces, and its interval: as `ratio` to ones, of the same samples."""
+    n = values.shape[1]
+    found = values if n == 1 else np.concatenate([times @ values.T / n for times in _samples(n, seed)]).T
+    return [Ratio(float(row.mean()), *map(float, _ends(drawn))) for row, drawn in zip(values, found, strict=True)]
+
+
+def _samples(n: int, seed: int) -> Iterator[np.ndarray]:
+    """(AT_ONCE, n): how often each piece is drawn, block by block."""
+    draws = np.random.default_rng(seed)
+    for _ in range(SAMPLES // AT_ONCE):
+        yield draws.multinomial(n, np.full(n, 1 / n), AT_ONCE)
+
+
+def _ends(found: np.ndarray) -> np.ndarray:
+    rest = (1 - CONFIDENCE) / 2
+    return np.quantile(found, [rest, 1 - rest])
