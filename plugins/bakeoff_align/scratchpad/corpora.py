@@ -16,11 +16,12 @@ from bakeoff.interfaces.dialogue import Dialogue, Turn
 from bakeoff.parts.corpora.reading import hash_of
 from bakeoff.parts.corpora.splitting import known_split
 
-from bakeoff_align.scratchpad.answers import cut, step_labels
 from bakeoff_align.scratchpad.drawing import Drawing, Exercise
 from bakeoff_align.scratchpad.draws import Draws
 from bakeoff_align.scratchpad.forms import form as form_named
+from bakeoff_align.scratchpad.judging import SEPARATOR, labels
 from bakeoff_align.scratchpad.known import EXERCISES, exercises
+from bakeoff_align.steps import cut
 
 #: Texts that decide on the estimate of `size`.
 MEASURED = 50
@@ -76,13 +77,13 @@ class ExerciseCorpus(Corpus):
 
     def answered(self, exercise: Exercise, completion: str, **more: Any) -> Dialogue:
         """The dialogue with a completion, each step of which is judged."""
-        right = self.form.right(self.task, exercise.text)
-        steps = cut(completion)
+        right = cut(self.form.right(self.task, exercise.text), SEPARATOR)
+        steps = tuple(cut(completion, SEPARATOR))
         return Dialogue(
             prompt=(Turn("user", exercise.text),),
             completion=completion,
             steps=steps,
-            step_labels=step_labels(steps, cut(right)),
+            step_labels=labels(steps, right),
             answer=self.task.answer(exercise.text),
             details={**self.details, "length": exercise.length},
             **more,
@@ -161,8 +162,8 @@ class ScratchpadPairs(ScratchpadCorpus):
     def dialogue(self, exercise: Exercise, draws: Draws) -> Dialogue:
         right = self.form.right(self.task, exercise.text)
         rejected = self.form.wrong(self.task, exercise.text, draws)
-        labels = step_labels(cut(rejected), cut(right))
-        margin = 1 - sum(labels) / len(labels)
+        judged = labels(cut(rejected, SEPARATOR), cut(right, SEPARATOR))
+        margin = 1 - sum(judged) / len(judged)
         return self.answered(exercise, right, rejected=rejected, margin=margin, right=1.0)
 
 

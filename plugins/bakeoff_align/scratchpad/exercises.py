@@ -7,9 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence as Items
 from typing import ClassVar
 
-from bakeoff_align.scratchpad.answers import CLOSE, OPEN
+from bakeoff_align.rewards.final import final_answer
 from bakeoff_align.scratchpad.draws import Draws
 
+#: Around a scratchpad; the answer stands behind it.
+OPEN, CLOSE = "<scratch>", "</scratch>"
 DIGITS = "0123456789"
 #: A digit that no 0 may take the place of.
 LEADING = re.compile(r"(?<!\d)\d(?=\d)|(?<=-)\d")
@@ -44,6 +46,10 @@ class Exercises(ABC):
     @abstractmethod
     def concluded(self, text: str, lines: Items[str]) -> str:
         """The answer that follows from all lines."""
+
+    def read(self, output: str) -> str:
+        """The answer that an output gives, with a scratchpad or without."""
+        return final_answer(output, (CLOSE,))
 
     def choices(self, line: str, place: int) -> str:
         """What may be written, by mistake, where `line` has a digit."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from operator import itemgetter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from bakeoff.compare.report.grids import grid, note
+from bakeoff.compare.report.lines import lines
 from bakeoff.compare.report.long_context import each_asked
 from bakeoff.compare.report.marks import COLOURS, dashes, mark, sample, swatch
 from bakeoff.compare.report.markup import Html, element, join
@@ -23,8 +24,6 @@ TASK = "retrieval"
 WITHOUT = 2 * COLOURS
 OVERLAP = "overlap of a chunk with the database, at most"
 GAIN, BITS = "gain, bits per byte", "bits per byte"
-#: Pairs of a value that was tried and a number, of one trial.
-Series = Callable[[Mapping[str, Any]], Iterable[tuple[float, float]]]
 
 
 class RetrievalGains(Page):
@@ -88,34 +87,22 @@ def _within(values: Items[float], *, sign: bool = False) -> str:
 
 def _charts(task: Tried, names: Items[str]) -> Iterator[Html]:
     """By overlap; by neighbours and by share, where several were tried."""
-    gained = list(_lines(task, names, lambda one: [(b["most"], b["without"] - b["found"]) for b in one["up_to"]]))
+    gained = list(lines(task, names, lambda one: [(b["most"], b["without"] - b["found"]) for b in one["up_to"]]))
     yield _chart(gained, OVERLAP, GAIN)
-    shown = list(_lines(task, names, lambda one: [(b["most"], b["found"]) for b in one["up_to"]]))
-    alone = list(_lines(task, names, lambda one: [(b["most"], b["without"]) for b in one["up_to"]], WITHOUT))
+    shown = list(lines(task, names, lambda one: [(b["most"], b["found"]) for b in one["up_to"]]))
+    alone = list(lines(task, names, lambda one: [(b["most"], b["without"]) for b in one["up_to"]], WITHOUT))
     yield _chart([*shown, *alone], OVERLAP, f"{BITS}, with what was found and (dashed) without")
     for key, label in (("by_k", "neighbours of each chunk"), ("by_share", "share of the database's documents")):
-        lines = [line for line in _lines(task, names, itemgetter(key)) if len(line.points) > 1]
-        if lines:
-            yield _chart(lines, label, f"{BITS}, by {label}")
+        several = [line for line in lines(task, names, itemgetter(key)) if len(line.points) > 1]
+        if several:
+            yield _chart(several, label, f"{BITS}, by {label}")
 
 
-def _lines(task: Tried, names: Items[str], series: Series, further: int = 0) -> Iterator[Line]:
-    """A line an arm: means over seeds at the values that all have, with their intervals."""
-    for name, drawn in task.drawn.items():
-        seeds = [dict(series(one)) for one in drawn]
-        shared = sorted(set.intersection(*(set(seed) for seed in seeds)))
-        if shared:
-            found = [estimate([seed[x] for seed in seeds]) for x in shared]
-            band = [each.interval for each in found if each.interval] if not further else []
-            points = [(x, each.mean) for x, each in zip(shared, found, strict=True)]
-            yield Line(name, points, names.index(name) + further, band=band)
-
-
-def _chart(lines: Items[Line], x_label: str, y_label: str) -> Html:
+def _chart(drawn: Items[Line], x_label: str, y_label: str) -> Html:
     def end(line: Line, x: str, y: str) -> Html:
         return join() if line.number >= WITHOUT else mark(line.number, x=x, y=y)
 
-    return element("div", Html(curve_html(lines, x_label, y_label, end=end, dashes=dashes)), class_="chart")
+    return element("div", Html(curve_html(drawn, x_label, y_label, end=end, dashes=dashes)), class_="chart")
 
 
 def _by_overlap(results: Results, task: Tried) -> Html:
