@@ -83,14 +83,38 @@ def test_each_row_ends_at_its_own_end_and_the_loop_when_all_have():
     assert len(model.backbone.fed) == 4  # the prompts, and three steps: the last end is not taken in
 
 
-def test_rows_that_have_ended_take_padding_and_are_dropped_when_half_are_left():
-    model = scripted([65, END], [66, 66, 66, END], [67, 67, 67, END])
-    complete(model, TOKENIZER, ["x", "y", "z"], max_new_tokens=20)
-    fed = [(rows, [row[-1] for row in tokens]) for rows, tokens, _ in model.backbone.fed[1:]]
-    assert fed == [([0, 1, 2], [65, 66, 67]), ([0, 1, 2], [PAD, 66, 67]), ([0, 1, 2], [PAD, 66, 67])]
+def fed(model: LanguageModel) -> list[tuple[list[int], list[int]]]:
+    """Rows of the prompts, and the last id that each took, of every call."""
+    return [(rows, [row[-1] for row in tokens]) for rows, tokens, _ in model.backbone.fed]
+
+
+def test_rows_that_have_ended_take_padding_until_that_was_as_much_work_as_dropping_them():
+    model = scripted([65, END], [66, 66, 66, 66, END], [67, 67, 67, 67, END], max_length=8)
+    complete(model, TOKENIZER, ["x", "y", "z"])
+    assert fed(model)[1:] == [
+        ([0, 1, 2], [65, 66, 67]),
+        ([0, 1, 2], [PAD, 66, 67]),  # one step of one row that has ended, and two would be copied
+        ([1, 2], [66, 67]),
+        ([1, 2], [66, 67]),
+    ]
     model = scripted([65, END], [66, 66, 66, END])
     complete(model, TOKENIZER, ["x", "y"], max_new_tokens=20)
-    assert [rows for rows, _, _ in model.backbone.fed] == [[0, 1], [0, 1], [1], [1]]
+    assert [rows for rows, _ in fed(model)] == [[0, 1], [0, 1], [1], [1]]
+
+
+def test_a_row_that_ends_first_neither_ends_the_others_nor_goes_on():
+    """Trap of batched generation: the first end stops all, or finished rows go on sampling."""
+    model = scripted([END, 90, 90, 90], [66, 10, 90, 90], [END, 90, 90, 90], [67, 68, END, 90], [69, 68, 67, 66, 65])
+    found = complete(model, TOKENIZER, [[END, 65, END]] * 4, max_new_tokens=20, end=[END, 10], log_probabilities=True)
+    assert [(c.tokens, c.reason) for c in found] == [
+        ([END], "end"),
+        ([66, 10], "end"),
+        ([END], "end"),
+        ([67, 68, END], "end"),
+    ]
+    assert [c.text for c in found] == ["", "B", "", "CD"]
+    assert [len(c.log_probabilities) for c in found] == [1, 2, 1, 3]
+    assert fed(model) == [([0, 1, 2, 3], [END] * 4), ([1, 3], [66, 67]), ([3], [68])]  # nothing after the last end
 
 
 def test_an_end_inside_the_prompt_does_not_stop_and_other_ends_do():
@@ -104,6 +128,32 @@ def test_max_new_tokens_ends_a_row_and_nothing_is_run_after_the_last():
     (found,) = complete(model, TOKENIZER, ["x"], max_new_tokens=3)
     assert (found.text, found.reason, len(model.backbone.fed)) == ("AAA", "length", 3)
     assert len(complete(scripted([65], max_length=10), TOKENIZER, ["xyz"])[0].tokens) == 7
+
+
+def test_a_row_may_go_on_until_its_own_prompt_and_answer_fill_the_model():
+    model = scripted([65], [66], [67], max_length=10)
+    found = complete(model, TOKENIZER, ["x" * 7, "x" * 9, "xx"])
+    assert [(len(c.tokens), c.reason) for c in found] == [(3, "length"), (1, "length"), (8, "length")]
+    # row 1 takes one id of padding; then it is full, and dropped whatever that costs
+    assert [rows for rows, _ in fed(model)] == [[0, 1, 2], [0, 1, 2], [0, 2], [2], [2], [2], [2], [2]]
+    found = complete(scripted([65], [66], max_length=10), TOKENIZER, ["x" * 8, "xx"], max_new_tokens=4)
+    assert [len(c.tokens) for c in found] == [2, 4]
+    found = complete(scripted([65], [66, END], max_length=10), TOKENIZER, ["xx", "x" * 8])
+    assert [(len(c.tokens), c.reason) for c in found] == [(8, "length"), (2, "end")]
+
+
+def test_copies_of_a_prompt_stand_beside_each_other_and_it_is_read_once():
+    model = scripted([65, END], [66, 67, 67, END])
+    heard: list[tuple[int, str]] = []
+    found = complete(model, TOKENIZER, ["x", "yz"], copies=3, stream=lambda row, piece: heard.append((row, piece)))
+    assert [c.text for c in found] == ["A"] * 3 + ["BCC"] * 3
+    assert [(rows, len(tokens[0])) for rows, tokens, _ in model.backbone.fed] == [
+        ([0, 1], 2),
+        ([0, 0, 0, 1, 1, 1], 1),
+        ([1, 1, 1], 1),
+        ([1, 1, 1], 1),
+    ]
+    assert [row for row, piece in heard if piece == "B"] == [3, 4, 5]
 
 
 def test_an_empty_prompt_begins_after_an_end():
@@ -178,6 +228,8 @@ def test_the_mode_of_every_module_is_restored_also_after_an_error():
         (["x", "x" * 70], {}, "prompt 1 has 70 tokens"),
         ("x" * 60, {"max_new_tokens": 5}, "max_new_tokens is 5; .*60 tokens .* 64 leaves room for 1 to 4"),
         ("x", {"max_new_tokens": 0}, "max_new_tokens is 0"),
+        (["x" * 62, "x" * 60], {"max_new_tokens": 5}, "max_new_tokens is 5; .*60 tokens .* 64 leaves room for 1 to 4"),
+        ("x", {"copies": 0}, "copies is 0; each prompt is answered at least once"),
         ([[1, V]], {}, f"prompt 0 holds id {V}; the tokenizer has ids 0 to {V - 1}"),
         ("x", {"stop": ["a", ""]}, "a stop string is empty"),
     ],

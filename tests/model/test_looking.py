@@ -80,13 +80,13 @@ def whole(model, ids, database):
 @pytest.mark.parametrize("mixers", [[attention, attention], [mamba2, attention]], ids=["attention", "hybrid"])
 def test_decoding_equals_the_whole_forward(mixers):
     model, database = build(mixers), Database()
-    found = complete(
-        model, TOKENIZER, PROMPTS, sampler=Sample(), max_new_tokens=11, seed=3, log_probabilities=True, lookup=database
-    )
+    options = {"sampler": Sample(), "max_new_tokens": 11, "seed": 3, "log_probabilities": True, "lookup": database}
+    found = complete(model, TOKENIZER, PROMPTS, copies=2, **options)
     assert max(database.asked) > 1
+    assert len({tuple(completion.tokens) for completion in found}) > len(PROMPTS)
     with torch.no_grad():
         without = 0.0
-        for prompt, completion in zip(PROMPTS, found, strict=True):
+        for prompt, completion in zip([prompt for prompt in PROMPTS for _ in range(2)], found, strict=True):
             ids = TOKENIZER.encode(prompt) or [TOKENIZER.end]
             text = [*ids, *completion.tokens]
             rows = range(len(ids) - 1, len(text) - 1)
@@ -106,7 +106,7 @@ def test_a_row_that_has_ended_is_not_looked_up():
     looking.push([8, 9], [False, True])
     second = looking.memory([1, 1], torch.device("cpu"))[NEIGHBOURS]
     assert second.last.tolist() == [[7], [-1]]
-    looking.keep([0])
+    looking.take([0])
     looking.push([10], [False])
     assert looking.memory([1], torch.device("cpu")) == {}
     assert database.asked == [1, 1]

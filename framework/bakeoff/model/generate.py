@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,11 +14,11 @@ from bakeoff.errors import CapabilityError, UserError
 from bakeoff.interfaces.part import StatefulPart
 from bakeoff.interfaces.sampler import Sampler
 from bakeoff.interfaces.tokenizer import Tokenizer
+from bakeoff.model.answers import Answer, HeardAnswer
 from bakeoff.model.decoding import Rows
 from bakeoff.model.language_model import LanguageModel
 from bakeoff.model.looking import Lookup
 from bakeoff.model.modes import evaluating
-from bakeoff.model.reply import Reply
 from bakeoff.parts.samplers import Greedy
 
 #: Texts or ids.
@@ -34,7 +35,8 @@ class Completion:
     ----------
     text : the new text, cut before a stop string.
     tokens : the new ids; the end id is the last where it was drawn, and nothing follows it.
-    log_probabilities : of each new id under the model itself, before the sampler shapes it; None unless asked for.
+    log_probabilities : of each new id under the model itself, before the sampler shapes it: those that a forward over
+        prompt and answer gives; None unless asked for.
     reason : "end" (the end id was drawn), "stop" (a stop string appeared) or "length".
     """
 
@@ -62,36 +64,46 @@ def complete(
     stream: Stream | None = None,
     log_probabilities: bool = False,
     lookup: Lookup | None = None,
+    copies: int = 1,
 ) -> list[Completion]:
-    """Continue each prompt, all in one batch.
+    """Continue each prompt, all in one batch: `copies` times, the answers to a prompt one after the other.
 
     Parameters
     ----------
     prompts : texts, or ids; an empty one begins where a document does: after an end id.
     sampler : how ids are chosen; greedy unless given. Padding and mask ids are never chosen.
-    max_new_tokens : at most so many ids a row; by default, as many as the model's `max_length` leaves room for.
+    max_new_tokens : at most so many ids a row, and no more than the model's `max_length` leaves room for after the
+        row's own prompt; by default, as many as that. Refused only where no prompt leaves room for so many.
     stop : strings that end a row where they appear in its new text.
     end : ids that end a row when drawn (in the prompt they do not); by default the tokenizer's.
-    seed : what row i draws depends on (seed, i) and its own prompt, not on the other rows.
-    stream : called as text comes, with whole characters only, and with no part of a stop string.
+    seed : what answer j to prompt i draws depends on (seed, i, j) and that prompt: not on other rows, nor on how many
+        there are; with more copies, the first ones stay as they were.
+    stream : called as text comes, with whole characters only, and with no part of a stop string; answer j to prompt i
+        is row i * copies + j.
+    log_probabilities : note those of the new ids.
     lookup : the database that parts which read neighbours are shown what was found in, chunk by chunk as a row grows;
         None: they find nothing.
+    copies : answers to each prompt, which is read once for all of them.
 
     Raises `UserError` for what does not fit the model, `CapabilityError` for a part that cannot decode.
     """
     rows = encoded(tokenizer, prompts)
     if not rows:
         return []
-    new = _room(model, tokenizer, rows, max_new_tokens)
+    if copies < 1:
+        raise UserError(f"copies is {copies}; each prompt is answered at least once")
+    new = _rooms(model, tokenizer, rows, max_new_tokens)
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
     if "" in stops:
         raise UserError("a stop string is empty; every text would end before it begins")
     ends = frozenset([tokenizer.end] if end is None else end)
-    answers = [_Answer(i, Reply(tokenizer, stops), ends, stream) for i in range(len(rows))]
+    answers = _answers(tokenizer, [room for room in new for _ in range(copies)], stops, ends, stream)
     with evaluating(model), torch.inference_mode():
-        batch = Rows(model, tokenizer, rows, new, seed, lookup)
-        logs = _run(batch, answers, new, sampler or Greedy(), log_probabilities)
-    return [answer.completion(log) for answer, log in zip(answers, logs, strict=True)]
+        _run(Rows(model, tokenizer, rows, new, seed, lookup, copies), answers, sampler or Greedy(), log_probabilities)
+    return [
+        Completion(each.text, each.tokens, each.log_probabilities if log_probabilities else None, each.reason or "")
+        for each in answers
+    ]
 
 
 def encoded(tokenizer: Tokenizer, prompts: Prompts) -> list[list[int]]:
@@ -106,85 +118,61 @@ def encoded(tokenizer: Tokenizer, prompts: Prompts) -> list[list[int]]:
     return rows
 
 
-class _Answer:
-    """One row's new ids and text, and why it ended."""
-
-    def __init__(self, number: int, reply: Reply, ends: frozenset[int], stream: Stream | None):
-        self.number, self.reply, self.ends, self.stream = number, reply, ends, stream
-        self.tokens: list[int] = []
-        self.reason: str | None = None
-
-    def push(self, token: int) -> None:
-        """Add an id that was drawn; afterwards `reason` says whether the row has ended."""
-        self.tokens.append(token)
-        if token in self.ends:
-            self.close("end")
-            return
-        self._show(self.reply.push(token))
-        if self.reply.stopped:
-            self.close("stop")
-
-    def close(self, reason: str) -> None:
-        self.reason = reason
-        self._show(self.reply.flush())
-
-    def completion(self, logs: list[float] | None) -> Completion:
-        assert self.reason is not None
-        shown = None if logs is None else logs[: len(self.tokens)]
-        return Completion(self.reply.text, self.tokens, shown, self.reason)
-
-    def _show(self, text: str) -> None:
-        if text and self.stream is not None:
-            self.stream(self.number, text)
+def _answers(
+    tokenizer: Tokenizer, rooms: list[int], stops: tuple[str, ...], ends: frozenset[int], stream: Stream | None
+) -> list[Answer]:
+    """An empty answer for each row; `rooms` has how many ids each may have."""
+    if not stops and stream is None:
+        return [Answer(tokenizer, ends, room) for room in rooms]
+    hears = [partial(stream or _ignore, number) for number in range(len(rooms))]
+    return [HeardAnswer(tokenizer, ends, room, stops, hear) for room, hear in zip(rooms, hears, strict=True)]
 
 
-def _run(batch: Rows, answers: list[_Answer], new: int, sampler: Sampler, log: bool) -> list[list[float] | None]:
-    """Draw until every row has ended; returns the log-probabilities of each row's steps, or None for each."""
-    logs = torch.zeros(len(answers), new) if log else None
+def _ignore(row: int, piece: str) -> None:
+    """Nobody listens."""
+
+
+def _run(batch: Rows, answers: list[Answer], sampler: Sampler, log: bool) -> None:
+    """Draw until every row has ended."""
     active = answers
     batch.prefill()
-    for step in range(new):
-        chosen = batch.choose(sampler, step)
-        if logs is not None:
-            logs[[answer.number for answer in active], step] = batch.log_probabilities(chosen)
-        for answer, token in zip(active, chosen.tolist(), strict=True):
+    while True:
+        chosen = batch.choose(sampler)
+        tokens = chosen.tolist()
+        logs = batch.log_probabilities(chosen).tolist() if log else []
+        for place, answer in enumerate(active):
             if answer.reason is None:
-                answer.push(token)
-        alive = [place for place, answer in enumerate(active) if answer.reason is None]
-        if not alive or step == new - 1:
-            break
-        if 2 * len(alive) <= len(active):  # copying the states of half the rows pays from the next step on
-            chosen = batch.keep(alive, chosen)
-            active = [active[place] for place in alive]
-        batch.advance(chosen, [answer.reason is not None for answer in active])
-    for answer in active:
-        if answer.reason is None:
-            answer.close("length")
-    return [None] * len(answers) if logs is None else logs.tolist()
+                answer.push(tokens[place])
+                if log:
+                    answer.log_probabilities.append(logs[place])
+        ended = [answer.reason is not None for answer in active]
+        if all(ended):
+            return
+        active = [active[place] for place in batch.advance(chosen, ended)]
 
 
-def _room(model: LanguageModel, tokenizer: Tokenizer, rows: list[list[int]], wanted: int | None) -> int:
-    """How many new ids there may be; refuses what does not fit."""
+def _rooms(model: LanguageModel, tokenizer: Tokenizer, rows: list[list[int]], wanted: int | None) -> list[int]:
+    """How many new ids there may be after each prompt; refuses what does not fit."""
     if tokenizer.vocab_size > model.context.vocab_size:
         raise UserError(
             f"the tokenizer has {tokenizer.vocab_size} ids and the model {model.context.vocab_size}: "
             "they do not belong together"
         )
     lengths = [len(row) for row in rows]
-    limit, longest = model.context.max_length, max(lengths)
+    limit, shortest, longest = model.context.max_length, min(lengths), max(lengths)
     if longest >= limit:
         raise UserError(
             f"prompt {lengths.index(longest)} has {longest} tokens; the model's max_length is {limit}, "
             f"so a prompt has at most {limit - 1}: shorten it, or train with a longer data.length"
         )
-    if wanted is not None and not 1 <= wanted <= limit - longest:
+    if wanted is not None and not 1 <= wanted <= limit - shortest:
         raise UserError(
-            f"max_new_tokens is {wanted}; after a prompt of {longest} tokens the model's max_length of {limit} "
-            f"leaves room for 1 to {limit - longest}"
+            f"max_new_tokens is {wanted}; after a prompt of {shortest} tokens the model's max_length of {limit} "
+            f"leaves room for 1 to {limit - shortest}"
         )
-    if min(lengths) < longest:
-        _demand_padding(model, min(lengths), longest)
-    return limit - longest if wanted is None else wanted
+    if shortest < longest:
+        _demand_padding(model, shortest, longest)
+    return [limit - length if wanted is None else min(wanted, limit - length) for length in lengths]
 
 
 def _demand_padding(model: LanguageModel, shortest: int, longest: int) -> None:

@@ -49,9 +49,9 @@ class Looking:
         for row, token, over in zip(self.rows, tokens, ended, strict=True):
             row.append(-1 if over else token)
 
-    def keep(self, places: list[int]) -> None:
-        """Drop all rows but those at `places`."""
-        self.rows = [self.rows[place] for place in places]
+    def take(self, places: list[int]) -> None:
+        """Make the rows at `places` all that there are; they may repeat."""
+        self.rows = [list(self.rows[place]) for place in places]
         self.taken = [self.taken[place] for place in places]
 
     def memory(self, counts: list[int], device: torch.device) -> dict[str, Neighbours]:
