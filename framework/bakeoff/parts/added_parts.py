@@ -24,6 +24,8 @@ class AddedParts(Converter):
     ----------
     drawn : patterns of the names of weights that may be new, as in `trained`. All others the run must have.
     zero : patterns of those among them that begin at zero.
+    moved : modules of the run that stand elsewhere in the model, by their paths, such as {head: head.inner} where a
+        head was put around the run's.
 
     Raises `UserError` for a weight that only one side has, or has in another shape, and a pattern that matches none.
     """
@@ -36,8 +38,8 @@ class AddedParts(Converter):
     )
     of_runs = True
 
-    def __init__(self, *, drawn: list[str], zero: list[str] | None = None):
-        self.drawn, self.zero = drawn, zero or []
+    def __init__(self, *, drawn: list[str], zero: list[str] | None = None, moved: dict[str, str] | None = None):
+        self.drawn, self.zero, self.moved = drawn, zero or [], moved or {}
 
     @classmethod
     def examples(cls) -> list[dict[str, Any]]:
@@ -46,7 +48,7 @@ class AddedParts(Converter):
 
     def from_run(self, source: nn.Module, model: nn.Module, seed: int) -> dict[str, Tensor]:
         """See `Converter`."""
-        given, wanted = source.state_dict(), model.state_dict()
+        given, wanted = _moved(source.state_dict(), self.moved), model.state_dict()
         matching = _matching("drawn", self.drawn, wanted)
         zero = _matching("zero", self.zero, matching)
         new = matching - given.keys()
@@ -58,6 +60,19 @@ class AddedParts(Converter):
                 "added, and name the weights of these in drawn"
             )
         return given | {name: torch.zeros_like(wanted[name]) if name in zero else wanted[name] for name in new}
+
+
+def _moved(given: dict[str, Tensor], moved: dict[str, str]) -> dict[str, Tensor]:
+    """Weights by the names that they have in the model: the innermost module that is moved decides."""
+    inside = {name: [path for path in moved if name.startswith(f"{path}.")] for name in given}
+    for path in moved:
+        if not any(path in paths for paths in inside.values()):
+            raise UserError(f"added_parts: moved: '{path}' is no module of the run that has weights")
+    found = {}
+    for name, tensor in given.items():
+        path = max(inside[name], key=len, default="")
+        found[moved[path] + name.removeprefix(path) if path else name] = tensor
+    return found
 
 
 def _matching(argument: str, patterns: list[str], names: Any) -> set[str]:
