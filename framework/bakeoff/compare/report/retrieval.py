@@ -51,7 +51,7 @@ def _asked(results: Results, task: Tried) -> Html:
         element("div", *_charts(task, names), class_="pair"),
         note(text),
         _by_overlap(results, task),
-        *_missing(results, task),
+        *not_tried(results, task),
         *_texts(results, task),
     )
 
@@ -126,7 +126,7 @@ def _by_overlap(results: Results, task: Tried) -> Html:
     return join(grid("Gain by overlap", head, rows), note(text))
 
 
-def _missing(results: Results, task: Tried) -> Iterator[Html]:
+def not_tried(results: Results, task: Tried) -> Iterator[Html]:
     """Who was not tried, a line for each reason."""
     reasons: dict[str, list[str]] = {}
     for arm in results.arms:
