@@ -46,21 +46,19 @@ def token_log_probabilities(model: Model, batch: Mapping[str, Tensor | None]) ->
 def of_targets(head: Any, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """`(log-probabilities, entropy)`, (B, T) each, from the hidden states (B, T, D).
 
-    Only tokens of a weight above 0 are asked for, some at a time; backward computes their logits anew. Where ranks
-    share out the tokens of the hidden states, all logits are made at once.
+    The head is asked for some tokens at a time, whose logits backward computes anew. Where ranks share out the tokens
+    of the hidden states, all logits are made at once.
     """
     if hidden.shape[1] != targets.shape[1]:
         return naive_of_targets(head, hidden, targets, weights)
-    at = weights.flatten().nonzero()[:, 0]
-    h, y = hidden.flatten(0, 1)[at], targets.flatten()[at]
-    found = []
-    for start in range(0, max(len(at), 1), CHUNK):
+    h, y, found = hidden.flatten(0, 1), targets.flatten(), []
+    for start in range(0, len(y), CHUNK):
         given = head, h[start : start + CHUNK], y[start : start + CHUNK]
-        keep = torch.is_grad_enabled()
-        found.append(checkpoint(_of_chunk, *given, use_reentrant=False) if keep else _of_chunk(*given))
-    log_p, entropy = (torch.cat(pieces) for pieces in zip(*found, strict=True))
-    zeros = log_p.new_zeros(targets.numel())
-    return zeros.index_copy(0, at, log_p).view_as(targets), zeros.index_copy(0, at, entropy).view_as(targets)
+        found.append(
+            checkpoint(_of_chunk, *given, use_reentrant=False) if torch.is_grad_enabled() else _of_chunk(*given)
+        )
+    log_p, entropy = (torch.cat(pieces).view_as(targets) for pieces in zip(*found, strict=True))
+    return torch.where(weights > 0, log_p, 0), torch.where(weights > 0, entropy, 0)
 
 
 def naive_of_targets(head: Any, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

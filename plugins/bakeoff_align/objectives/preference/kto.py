@@ -74,6 +74,10 @@ class KTO(Objective):
             )
         return Encoded([template.row(dialogue.prompt, dialogue.completion, tokenizer)], {"right": dialogue.right})
 
+    def planned(self, rows: int, length: int) -> dict[str, Tensor]:
+        """How right each is."""
+        return {"right": torch.ones(rows)}
+
     def tokens_wanted(self, length: int) -> int:
         """One more than there are inputs."""
         return length + 1
@@ -113,17 +117,15 @@ class KTO(Objective):
 
     def _moved(self, model: Model, batch: Mapping[str, Tensor | None], counts: Tensor) -> Tensor:
         """z; of a single completion, which only evaluation may have, there is no estimate, and z is 0."""
-        if int(counts.sum()) < 2:
-            if torch.is_grad_enabled():
-                raise UserError(
-                    "kto: a micro-batch has one dialogue, and the distance from the reference is estimated from at "
-                    "least two: set data.micro_batch to 2 or more"
-                )
-            return counts.new_zeros((), dtype=torch.float32)
-        others = mismatched(batch, counts)
+        if len(counts) < 2 and torch.is_grad_enabled():
+            raise UserError(
+                "kto: a micro-batch has one dialogue, and the distance from the reference is estimated from at least "
+                "two: set data.micro_batch to 2 or more"
+            )
+        others, n = mismatched(batch, counts), counts.sum()
         with torch.no_grad():
             moved = token_log_probabilities(model, others) - self.reference_model.log_probabilities(model, others)
-            return moved.sum(-1).mean().clamp(min=0)
+        return torch.where(n > 1, (moved.sum() / n.clamp(min=1)).clamp(min=0), 0)
 
 
 def kto_losses(gained: Tensor, z: Tensor, desirable: Tensor, *, beta: float) -> Tensor:
