@@ -1,0 +1,1 @@
+"""Objectives that learn from answers of the model itself."""
