@@ -23,11 +23,12 @@ class Steps:
     sampler: Sampler
 
 
-class Scored(NamedTuple):
-    """An answer so far, and what the reward thinks of it; it can go on where its reason is "stop"."""
+class Beam(NamedTuple):
+    """An answer so far, which is one that was cut off while it can go on, and what the reward thinks of it."""
 
-    score: float
     sample: Sample
+    goes_on: bool
+    score: float = 0.0
 
 
 @dataclass
@@ -40,20 +41,21 @@ class Search:
     drawn, read : tokens that the model drew, and that it read to draw them.
     """
 
-    beams: list[Scored]
-    new: list[Sample] = field(default_factory=list)
+    beams: list[Beam]
+    new: list[Beam] = field(default_factory=list)
     drawn: int = 0
     read: int = 0
 
     def going(self) -> list[Sample]:
         """Answers that can go on."""
-        return [sample for _, sample in self.beams if sample.reason == "stop"]
+        return [beam.sample for beam in self.beams if beam.goes_on]
 
     def keep(self, reward: Reward, width: int) -> None:
         """Keep the `width` best of what is new, equal ones once, and what had ended; of equals the earlier."""
-        new = list({tuple(sample.tokens): sample for sample in self.new}.values())
-        ended = [beam for beam in self.beams if beam.sample.reason != "stop"]
-        scored = [Scored(score, sample) for score, sample in zip(scores(reward, new), new, strict=True)]
+        new = list({tuple(beam.sample.tokens): beam for beam in self.new}.values())
+        found = scores(reward, [beam.sample for beam in new])
+        scored = [beam._replace(score=score) for score, beam in zip(found, new, strict=True)]
+        ended = [beam for beam in self.beams if not beam.goes_on]
         self.beams = sorted([*ended, *scored], key=lambda beam: -beam.score)[:width]
         self.new = []
 
@@ -75,7 +77,7 @@ def search(
     behind it.
     """
     pairs = zip(questions.dialogues, questions.prompts, strict=True)
-    found = [Search([Scored(0.0, Sample(dialogue, "", prompt, [], "stop"))]) for dialogue, prompt in pairs]
+    found = [Search([Beam(Sample(dialogue, "", prompt, [], "length"), goes_on=True)]) for dialogue, prompt in pairs]
     for number in range(steps.count):
         going = [(each, sample) for each in found for sample in each.going()]
         if not going:
@@ -102,6 +104,6 @@ def _grow(questions: Questions, going: list[tuple[Search, Sample]], copies: int,
         for each in said[place]:
             owner.drawn += len(each.tokens)
             tokens = [*sample.tokens, *each.tokens]
-            full = len(sample.prompt) + len(tokens) >= limit
-            reason = "end" if each.reason == "end" else "length" if full else "stop"
-            owner.new.append(sample._replace(text=tokenizer.decode(tokens), tokens=tokens, reason=reason))
+            ended = each.reason == "end"
+            longer = sample._replace(text=tokenizer.decode(tokens), tokens=tokens, reason="end" if ended else "length")
+            owner.new.append(Beam(longer, goes_on=not ended and len(sample.prompt) + len(tokens) < limit))

@@ -26,9 +26,9 @@ class StepBeam(Task):
 
     To each of the first dialogues of the validation split, an answer grows step by step, a step reaching to the end of
     `stop`, such as a line: of the ways in which the beams go on, those that the reward scores highest are kept. The
-    reward is given the answers so far as if they were whole: a process reward, which judges their steps, or a learned
-    one. In the end the highest scored is the answer; it is right where the judge gives 1 or more. One that has not
-    ended after `steps` steps is judged as it stands.
+    reward is given the answers so far as if they had been cut off: a process reward, which judges their steps, a
+    verifier or a learned one. In the end the highest scored is the answer; it is right where the judge gives 1 or more.
+    One that has not ended after `steps` steps is judged as it stands.
 
     `accuracy`, `tokens` (drawn for a dialogue, those of dropped answers among them) and `tokens_read` (of prompts and
     answers so far, once a beam and round: the ways in which a beam goes on share one reading, but each round reads

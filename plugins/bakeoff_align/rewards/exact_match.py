@@ -31,7 +31,11 @@ class ExactMatch(Reward):
     def score(self, samples: Items[Sample]) -> list[float]:
         return [float(self._matches(sample)) for sample in samples]
 
+    def answer_of(self, text: str) -> str:
+        """The final answer in a text, written as it is compared."""
+        found = final_answer(text, self.markers)
+        return found.casefold() if self.ignore_case else found
+
     def _matches(self, sample: Sample) -> bool:
-        found = final_answer(sample.text, self.markers)
         right = right_answer("reward 'exact_match'", sample).strip()
-        return found.casefold() == right.casefold() if self.ignore_case else found == right
+        return self.answer_of(sample.text) == (right.casefold() if self.ignore_case else right)

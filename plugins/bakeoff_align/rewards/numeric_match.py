@@ -34,6 +34,12 @@ class Number(NamedTuple):
         one, two = (each.value / 100 if each.percent else each.value for each in (self, other))
         return abs(one - two) <= tolerance
 
+    def plain(self) -> str:
+        """Without what may be written in several ways: 1,000.50 and $1000.5 are 1000.5."""
+        digits = f"{self.value:f}" if self.value else "0"
+        shortest = digits.rstrip("0").rstrip(".") if "." in digits else digits
+        return f"{shortest}%" if self.percent else shortest
+
 
 class NumericMatch(Reward):
     """1 where a number of the final answer is that of `dialogue.answer`, else 0.
@@ -64,6 +70,11 @@ class NumericMatch(Reward):
     def score(self, samples: Items[Sample]) -> list[float]:
         return [float(self._matches(sample)) for sample in samples]
 
+    def answer_of(self, text: str) -> str:
+        """The number in a text that is compared, in plain digits; "" where there is none."""
+        found = self._compared(text)
+        return "" if found is None else found.plain()
+
     def _matches(self, sample: Sample) -> bool:
         right = numbers(right_answer("reward 'numeric_match'", sample))
         if not right:
@@ -71,11 +82,14 @@ class NumericMatch(Reward):
                 f"reward 'numeric_match' compares numbers, and the right answer {sample.dialogue.answer!r} holds none: "
                 "use exact_match"
             )
-        found = numbers(final_answer(sample.text, self.markers))
-        if not found:
-            return False
-        chosen = found[-1 if self.which == "last" else 0]
-        return chosen.equals(right[-1 if self.which == "last" else 0], Decimal(repr(self.tolerance)))
+        found = self._compared(sample.text)
+        place = -1 if self.which == "last" else 0
+        return found is not None and found.equals(right[place], Decimal(repr(self.tolerance)))
+
+    def _compared(self, text: str) -> Number | None:
+        """The number of a text that is compared."""
+        found = numbers(final_answer(text, self.markers))
+        return found[-1 if self.which == "last" else 0] if found else None
 
 
 def numbers(text: str) -> list[Number]:

@@ -76,6 +76,18 @@ def test_what_has_ended_is_kept_and_may_win(measured, judge):
     assert answer.figures["accuracy"] == 0.0
 
 
+def test_what_can_go_on_is_judged_as_cut_off(measured, judge):
+    seen = set()
+
+    class Listening(judge):
+        def score(self, samples):
+            seen.update((sample.text, sample.reason) for sample in samples)
+            return super().score(samples)
+
+    asked(measured(FOLLOWS, 5), judge, reward=Listening(process))
+    assert {("b\n", "length"), ("b\nc\n", "length"), ("b\nc\nyes", "end"), ("a\nno", "end")} <= seen
+
+
 def test_a_step_is_cut_and_an_answer_too(measured, judge):
     endless = {"?": {"x": 1.0}, "x": {"x": 1.0}}
     longest = judge(lambda text: float(len(text)))
