@@ -103,6 +103,8 @@ class Objective(nn.Module, Component):
     """Learns from what the model itself says: a `PolicyObjective`."""
     additive: ClassVar[bool] = True
     """Terms and statistics of rows add up to those of their batch; else they depend on what shares a micro-batch."""
+    example_model: ClassVar[Mapping[str, Any]] = {}
+    """What the small model that the kit tries it with must have, where not any model will do, as under `model`."""
 
     def attach(self, model: Model, seed: int) -> None:
         """Make what depends on the model, which stands with the weights that it begins from: a head of the objective's

@@ -35,8 +35,8 @@ def host(kind: str, build: Build) -> Build:
     return build
 
 
-def model(kind: str, build: Build) -> LanguageModel:
-    """A language model with the part in its place."""
+def model(kind: str, build: Build, **changes: Any) -> LanguageModel:
+    """A language model with the part in its place, and other `changes` of what `LanguageModel` is given."""
     outer: dict[str, Any] = {}
     given: dict[str, Any] = {}
     block: Build = _block
@@ -54,7 +54,7 @@ def model(kind: str, build: Build) -> LanguageModel:
         block = partial(_block, feed_forward=host(kind, build))
     backbone = partial(Decoder, **_layers(block), **outer)
     size = {"d_model": D_MODEL, "vocab_size": VOCABULARY, "max_length": MAX_LENGTH, "tied_embedding": False}
-    return LanguageModel(**{"backbone": backbone, **size, **given})
+    return LanguageModel(**{"backbone": backbone, **size, **given, **changes})
 
 
 def _mixture(place: LayerContext, **parts: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,8 +12,9 @@ from bakeoff.interfaces.objective import Feedback, Objective, Terms
 from bakeoff.interfaces.result import Result
 from bakeoff.model import LanguageModel
 from bakeoff.testing.batch import pulled
-from bakeoff.testing.build import VOCABULARY
+from bakeoff.testing.build import VOCABULARY, resolved
 from bakeoff.testing.candidate import Candidate
+from bakeoff.testing.dialogues import TOKENIZER, Rows, rows_of
 from bakeoff.testing.host import model
 from bakeoff.testing.law import Broken, NotClaimed, law
 from bakeoff.testing.values import jitter
@@ -24,16 +24,19 @@ _LENGTH = 6
 
 @law(None, "terms", "objective")
 def terms(candidate: Candidate) -> None:
-    """ "loss" with its weight, "nats" and "tokens"; rows add up to their batch, with and without documents."""
-    objective, network = _built(candidate)
-    for told, batch in _batches(objective, candidate):
-        run = partial(_run, objective, network, batch)
-        whole = run(slice(None))
+    """ "loss" with its weight, "nats" and "tokens"; what is learnt from adds up to its batch, packed or not, unless the
+    class says that it is not `additive`: then the statistics do that count targets."""
+    objective, network = built(candidate)
+    for rows in batches(objective, network, candidate):
+        told, whole = rows.told, objective(network, rows.batch)
         _complete(told, *whole)
-        rows = [run(slice(row, row + 1)) for row in range(3)]
-        for kind, both in (("term", [result[0] for result in rows]), ("statistic", [result[1] for result in rows])):
-            _adds_up(f"{told}: {kind}", whole[0] if kind == "term" else whole[1], both)
-        losses = objective.token_losses(network, batch)
+        with torch.set_grad_enabled(objective.additive):
+            parts = [objective(network, rows.one(number)) for number in range(rows.things)]
+        counted = {"nats", "tokens"} if not objective.additive else whole[1].keys()
+        if objective.additive:
+            _adds_up(f"{told}: term", whole[0], [part[0] for part in parts])
+        _adds_up(f"{told}: statistic", {k: whole[1][k] for k in counted}, [part[1] for part in parts])
+        losses = objective.token_losses(network, rows.batch)
         nats = float((losses.nats * losses.weights).sum().detach())
         if abs(nats - float(whole[1]["nats"])) > 1e-6 * abs(nats) + 1e-9:
             raise Broken(
@@ -47,9 +50,9 @@ def continuing(candidate: Candidate) -> None:
     objective: Any = candidate.build()
     if not objective.carries_state:
         raise NotClaimed("carries_state")
-    objective, network = _built(candidate)
+    objective, network = built(candidate)
     half, wanted = _LENGTH // 2, objective.tokens_wanted(_LENGTH // 2)
-    for told, batch in _batches(objective, candidate):
+    for told, batch, *_ in batches(objective, network, candidate):
         windows = [{k: t if t is None else t[:, s : s + wanted] for k, t in batch.items()} for s in (0, half)]
         state, found, nats = network.empty_state(3), [], []
         for window in windows:
@@ -67,14 +70,16 @@ def continuing(candidate: Candidate) -> None:
 @law(None, "feedback", "objective")
 def feedback(candidate: Candidate) -> None:
     """What parts show as feedback is a term that rows add up to, and that reaches the choices' log-probabilities."""
-    objective, network = _built(candidate)
+    objective, network = built(candidate)
+    given = list(batches(objective, network, candidate))
     network.backbone.register_forward_hook(_shows)
-    for told, batch in _batches(objective, candidate):
-        run = partial(_run, objective, network, batch)
-        whole, rows = run(slice(None))[0], [run(slice(row, row + 1))[0] for row in range(3)]
+    for rows in given:
+        told, whole = rows.told, objective(network, rows.batch)[0]
         if "feedback" not in whole:
             raise Broken(f"{told}: a part shows feedback, but no term has this name: its choices learn nothing")
-        _adds_up(f"{told}: term", {"feedback": whole["feedback"]}, rows)
+        if objective.additive:
+            parts = [objective(network, rows.one(number))[0] for number in range(rows.things)]
+            _adds_up(f"{told}: term", {"feedback": whole["feedback"]}, parts)
         total = whole["feedback"][0]
         (slope,) = pulled(total, [network.backbone.embedding]) if total.requires_grad else (torch.zeros(1),)
         if not bool(slope.any()):
@@ -87,23 +92,28 @@ def _shows(backbone: Any, given: tuple[Any, ...], result: Result) -> None:
     given[0].memory["feedback.kit"] = Feedback(log_p, torch.ones_like(log_p), 0.5)
 
 
-def _built(candidate: Candidate) -> tuple[Any, LanguageModel]:
-    network = model("objective", candidate.build).initialise(candidate.seed).double()
+def built(candidate: Candidate) -> tuple[Any, LanguageModel]:
+    """The objective, attached to a small model that has moved on since."""
+    objective: Any = candidate.build()
+    size = {"vocab_size": TOKENIZER.vocab_size} if objective.reads_dialogues else {}
+    parts = {name: resolved(value) for name, value in objective.example_model.items()}
+    network = model("objective", candidate.build, **size, **parts).initialise(candidate.seed).double()
+    objective.attach(network, candidate.seed)
+    objective.double()
     jitter(network, candidate.seed)
-    return candidate.build(), network
+    return objective, network
 
 
-def _batches(objective: Objective, candidate: Candidate) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Three rows of one document each, and of several."""
+def batches(objective: Objective, network: LanguageModel, candidate: Candidate) -> Iterator[Rows]:
+    """Three rows of one document each, and of several; or what is made of dialogues."""
+    if objective.reads_dialogues:
+        yield from rows_of(objective, network, candidate.seed)
+        return
     L = objective.tokens_wanted(_LENGTH)
     tokens = torch.randint(VOCABULARY, (3, L), generator=candidate.generator())
-    yield "documents None", {"tokens": tokens, "documents": None}
+    yield Rows("documents None", {"tokens": tokens, "documents": None}, 1, None)
     documents = (torch.arange(L)[None] >= torch.tensor([[2], [L], [4]])).long()
-    yield "packed documents", {"tokens": tokens, "documents": documents}
-
-
-def _run(objective: Objective, network: LanguageModel, batch: dict[str, Any], rows: slice) -> tuple[Terms, Any]:
-    return objective(network, {name: None if t is None else t[rows] for name, t in batch.items()})
+    yield Rows("packed documents", {"tokens": tokens, "documents": documents}, 1, None)
 
 
 def _complete(told: str, found: Terms, statistics: dict[str, Tensor]) -> None:

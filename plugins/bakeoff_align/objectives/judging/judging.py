@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -42,6 +43,7 @@ class Judging(Objective):
     """
 
     reads_dialogues = True
+    example_model = MappingProxyType({"head": {"use": "scored"}})
 
     def __init__(self, *, language: float = 0.0):
         super().__init__()
