@@ -36,7 +36,7 @@ def evaluate_bits(
     bytes_per_token : (V,) bytes of text that each id stands for; None for a tokenizer that is not lossless: its ids do
         not stand for all of the text, so no bits per byte are given.
     add_up : adds the vector of sums up over ranks; None for one rank.
-    optional : there may be no target, which then has no cost; else that is an error.
+    optional : there may be no target, or none that is text, and then there is no such figure; else that is an error.
     """
     table = None if bytes_per_token is None else torch.as_tensor(bytes_per_token, device=device).long()
     sums, state = torch.zeros(3, dtype=torch.float64), None
@@ -53,9 +53,9 @@ def evaluate_bits(
     if not tokens:
         raise ValueError("validation holds no target: give it more tokens, or longer documents")
     result = {"nats_per_token": nats / tokens, "tokens": tokens}
-    if table is not None:
-        if not size:
-            raise ValueError("the validation targets stand for no byte of text, so there are no bits per byte")
+    if table is not None and not size and not optional:
+        raise ValueError("the validation targets stand for no byte of text, so there are no bits per byte")
+    if size:
         result["bits_per_byte"] = nats / math.log(2) / size
     return result
 

@@ -69,7 +69,7 @@ class BradleyTerry(Judging):
         pairs = torch.ones_like(chosen) if real is None else real[::2].any(1).to(chosen.dtype)
         over = chosen - rejected
         each = -F.logsigmoid(over - margin if self.margins else over)
-        places = F.one_hot(ends[::2], scores.shape[1]) * pairs[:, None]
+        places = (torch.arange(scores.shape[1], device=ends.device) == ends[::2, None]) * pairs[:, None]
         rows = torch.stack([places, torch.zeros_like(places)], 1).flatten(0, 1)
         penalty = self.centring * ((chosen + rejected).square() * pairs).sum()
         of_each = {"accuracy": over > 0, "margin": over, "chosen_reward": chosen, "rejected_reward": rejected}
