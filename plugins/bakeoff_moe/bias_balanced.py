@@ -84,7 +84,7 @@ class BiasBalanced(ScoredRouter):
 
     def after_step(self, statistics: Mapping[str, Tensor]) -> None:
         """Move the bias by the load of the step, unless the router is frozen."""
-        if self.scores.weight.requires_grad:
+        if any(parameter.requires_grad for parameter in self.scores.parameters()):
             self.selection_bias += self.rate * torch.sign(1 / self.n_experts - statistics["load"])
 
     def pairs(self, tokens: int) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from bakeoff.interfaces import Cut, FeedForward, LayerContext, Part, Sequence
 from bakeoff.interfaces.cut import shares_of
+from bakeoff.parts.adapters import adapter_parameters
 from bakeoff.parts.linear import Linear
 from bakeoff.parts.products import linear
 from torch import Tensor, nn
@@ -41,9 +42,11 @@ class StackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., M, d_in) -> (..., M, d_out); of one expert's layer alone the same."""
+        return self.product(x, self.weight, self.bias)
+
+    def product(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """What `forward` gives, with any weight and bias in the place of the layer's own."""
         groups = current_groups()
-        weight: Tensor = self.weight
-        bias: Tensor | None = self.bias
         if bias is not None and self.summands > 1:
             bias = bias / self.summands
         if groups is None:
@@ -72,6 +75,7 @@ class Experts(Part):
     """
 
     stacked = True
+    adaptable = False  # what stands here directly is used as the experts', one after the other
     first: int
     ranks: DeviceMesh | None
 
@@ -85,8 +89,7 @@ class Experts(Part):
                 "others; use a feed-forward that claims `token_local`, such as mlp or gated_mlp"
             )
         self.n_experts = n_experts
-        self.size = sum(parameter.numel() for parameter in one.parameters())
-        self.work = one.flops(1, 1)
+        self.own_work = one.flops(1, 1)
         self.roles = one.roles  # type: ignore[misc]
         ranks = expert_ranks(context.mesh)
         self.together = _stack(one, self._share(ranks))
@@ -101,7 +104,12 @@ class Experts(Part):
 
     def idle(self) -> int:
         """Parameters of the experts that one token does not go to."""
-        return (self.n_experts - self.active) * self.size
+        return (self.n_experts - self.active) * _of_one(self.parameters())
+
+    @property
+    def work(self) -> int:
+        """Operations of one expert on one token, its adapters' among them."""
+        return self.own_work + 2 * _of_one(adapter_parameters(self).values())
 
     def spread(self, mesh: DeviceMesh) -> None:
         """Keep this rank's experts of all, which stand here with their values."""
@@ -204,6 +212,11 @@ class Experts(Part):
 
     def _call(self, parameters: dict[str, Tensor], rows: Tensor, sequence: Sequence) -> Tensor:
         return functional_call(self._one[0], parameters, (rows[None], sequence)).y[0]
+
+
+def _of_one(stacks: Iterable[Tensor]) -> int:
+    """Numbers of one expert in what holds those of all that stand here."""
+    return sum(stack.numel() // len(stack) for stack in stacks)
 
 
 def expert_ranks(mesh: DeviceMesh | None) -> DeviceMesh | None:

@@ -94,8 +94,8 @@ def shares_of(owner: torch.nn.Module) -> dict[str, Share]:
 
 def held(owner: torch.nn.Module, name: str) -> Tensor:
     """The parameter or buffer that stands directly in a module; the attribute may give what an adapter makes of it."""
-    own = owner._parameters.get(name)
-    own = owner._buffers.get(name) if own is None else own
+    parameter = owner._parameters.get(name)
+    own = owner._buffers.get(name) if parameter is None else parameter
     if own is None:
         raise AttributeError(f"{type(owner).__name__} holds no parameter or buffer '{name}'")
     return own

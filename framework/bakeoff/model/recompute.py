@@ -23,6 +23,8 @@ from bakeoff.interfaces.mixer import SequenceMixer
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.model.language_model import LanguageModel
+from bakeoff.parts.adapted_products import Switch
+from bakeoff.parts.adapters import switched, switches_of
 from bakeoff.parts.linear import linear_flops
 
 #: `trainer.recompute`: nothing; all but products, attention and scans; all.
@@ -61,7 +63,7 @@ def recompute(part: nn.Module, mode: str) -> None:
         raise ValueError(f"recompute is {mode!r}; it must be one of {', '.join(MODES)}")
     part.__dict__.pop("forward", None)
     if mode != "none":
-        part.forward = partial(_anew, part, mode)
+        part.forward = partial(_anew, part, mode, switches_of(part))
 
 
 def recomputed_flops(model: LanguageModel, length: int, mode: str) -> float:
@@ -104,9 +106,13 @@ def _is_dear(op: OpOverload) -> bool:
     return op in _PRODUCTS or op in _ATTENTION or op.namespace.startswith("bakeoff")
 
 
-def _anew(part: nn.Module, mode: str, x: Tensor, sequence: Sequence, state: Any = None) -> Result:
-    """The part's forward, run anew in backward."""
-    forward = partial(type(part).forward, part)
+def _anew(
+    part: nn.Module, mode: str, switches: list[Switch], x: Tensor, sequence: Sequence, state: Any = None
+) -> Result:
+    """The part's forward, run anew in backward, with its adapters or without as now."""
+    forward: Any = partial(type(part).forward, part)
+    if switches and not torch.compiler.is_compiling():
+        forward = switched(switches, [switch.on for switch in switches])(forward)
     if not torch.is_grad_enabled():
         return forward(x, sequence, state)
     given = x, sequence.as_seen(), state

@@ -23,7 +23,7 @@ from bakeoff.interfaces.router import Router
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.interfaces.spans import ORDERS, Spans, too_short
 from bakeoff.model.language_model import LanguageModel
-from bakeoff.parallel.dropout import share_dropout
+from bakeoff.parallel.dropout import refuse_dropout, share_dropout
 from bakeoff.parallel.tensor import outermost
 from bakeoff.parts.collectives import summed
 from bakeoff.parts.spans import whole_row
@@ -125,6 +125,7 @@ def refuse_rows(model: LanguageModel, ranks: int, *, order: str, op: str, tensor
         raise UserError(f"trainer.strategy.context_order is '{order}'; it is one of {', '.join(ORDERS)}")
     _check_op(op)
     _refuse_parts(model)
+    refuse_dropout(model, "context")
     reason = None if length is None else too_short(length, ranks, order)
     if reason is not None:
         raise UserError(f"data.length: {reason}; give longer sequences, or trainer.strategy.context fewer ranks")

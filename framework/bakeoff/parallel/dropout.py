@@ -7,6 +7,9 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bakeoff.errors import CapabilityError
+from bakeoff.parts.adapted_products import Adapter
+
 
 class SharedDropout(nn.Dropout):
     """Draws for all tokens of a row, so that a token's noise does not depend on where it stands.
@@ -36,3 +39,13 @@ def share_dropout(module: nn.Module, take: Callable[[Tensor], Tensor], length: C
                 child.take = lambda x, first=first: take(first(x))  # type: ignore[misc]
             elif type(child) is nn.Dropout:
                 setattr(owner, name, SharedDropout(child.p, take, length))
+
+
+def refuse_dropout(model: nn.Module, dimension: str) -> None:
+    """Raise `CapabilityError` where adapters would draw noise for a rank's share of what they are given."""
+    dropout = next((module.p for module in model.modules() if isinstance(module, Adapter) and module.p), 0.0)
+    if dropout:
+        raise CapabilityError(
+            f"adapters.dropout is {dropout}, and a mesh with {dimension} over 1 gives each rank a share of what it is "
+            f"drawn for; write adapters.dropout: 0, or give the ranks to the mesh's data or shard"
+        )

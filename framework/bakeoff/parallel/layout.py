@@ -167,7 +167,12 @@ def is_spread(owner: nn.Module) -> bool:
 def staying_whole(module: nn.Module) -> set[nn.Parameter]:
     """Parameters that are not worth sharding, or must keep their type: vectors, and what parts keep in float32."""
     kinds = roles(module)
-    kept = {id(getattr(part, name)) for part in module.modules() for name in getattr(part, "keep_float32", ())}
+    kept = {
+        id(own)
+        for part in module.modules()
+        for name, own in part.named_parameters(recurse=False)
+        if name in getattr(part, "keep_float32", ())
+    }
     return {p for name, p in module.named_parameters() if kinds[name] == "vector" or id(p) in kept}
 
 

@@ -15,14 +15,15 @@ from torch import Tensor, nn
 
 from bakeoff.errors import CapabilityError, UserError
 from bakeoff.interfaces.backbone import Backbone
-from bakeoff.interfaces.cut import Cut, Share
+from bakeoff.interfaces.cut import Cut, Share, held
 from bakeoff.interfaces.feed_forward import FeedForward
 from bakeoff.interfaces.head import Head
 from bakeoff.interfaces.mixer import SequenceMixer
 from bakeoff.interfaces.part import Part
 from bakeoff.interfaces.result import Result
 from bakeoff.model.language_model import LanguageModel
-from bakeoff.parallel.dropout import share_dropout
+from bakeoff.parallel.dropout import refuse_dropout, share_dropout
+from bakeoff.parts.adapted_products import following
 from bakeoff.parts.collectives import (
     entered,
     joined_to_enter,
@@ -97,11 +98,20 @@ def share_out(part: Part, ranks: DeviceMesh, shares: dict[int, Share] | None = N
     shares = {} if shares is None else shares
     inner = [module for module in part.modules() if isinstance(module, Part)]
     for owner in inner:
-        for path, cut in owner.parallel_plan(ranks.size()).items():
-            module, _, name = path.rpartition(".")
-            _cut(owner.get_submodule(module), name, cut, ranks, shares)
+        for _, module, name, cut in planned(owner, ranks.size()):
+            _cut(module, name, cut, ranks, shares)
     for owner in reversed(inner):
         owner.narrow(ranks)
+
+
+def planned(part: Part, ranks: int) -> Iterator[tuple[str, nn.Module, str, Cut]]:
+    """What a part's plan shares out, and what of adapters follows: path within it, owner, name there, and cut."""
+    for path, cut in part.parallel_plan(ranks).items():
+        place, _, name = path.rpartition(".")
+        owner = part.get_submodule(place)
+        yield path, owner, name, cut
+        for more, factor in following(owner, name, cut):
+            yield f"{place}.{more}.weight".lstrip("."), factor, "weight", cut
 
 
 def work_together(part: nn.Module, stream: Stream) -> None:
@@ -119,6 +129,7 @@ def work_together(part: nn.Module, stream: Stream) -> None:
 
 def refuse_whole(model: LanguageModel, *, sequence_parallel: bool = False) -> None:
     """Raise `CapabilityError` naming the parts of a model that ranks cannot work on together."""
+    refuse_dropout(model, "tensor")
     backbone = model.backbone
     kinds: dict[str, list[str]] = {}
     for i, block in enumerate(backbone.layers):
@@ -156,9 +167,8 @@ def check_split(model: LanguageModel, ranks: int, *, sequence_parallel: bool = F
     for part in [*outermost(model), *_shared_parts(model.backbone)]:
         for owner in part.modules():
             try:
-                for path, cut in owner.parallel_plan(ranks).items() if isinstance(owner, Part) else ():
-                    module, _, name = path.rpartition(".")
-                    cut.ranges(getattr(owner.get_submodule(module), name).shape[cut.dim], ranks, 0)
+                for path, module, name, cut in planned(owner, ranks) if isinstance(owner, Part) else ():
+                    cut.ranges(held(module, name).shape[cut.dim], ranks, 0)
                     split.append(f"{paths[id(owner)]}.{path}")
             except ValueError as error:
                 raise UserError(f"model.{paths[id(owner)]} ({type(owner).__name__}): {error}") from error
@@ -200,7 +210,7 @@ def _embedding(backbone: Backbone) -> nn.Module:
 
 def _cut(owner: nn.Module, name: str, cut: Cut, ranks: DeviceMesh, shares: dict[int, Share]) -> None:
     """Leave the share of one parameter or buffer, and note on its owner what it is a share of."""
-    tensor: Tensor = getattr(owner, name)
+    tensor = held(owner, name)
     if id(tensor) not in shares:
         size = tensor.shape[cut.dim]
         ranges = cut.ranges(size, ranks.size(), ranks.get_local_rank())
@@ -208,6 +218,6 @@ def _cut(owner: nn.Module, name: str, cut: Cut, ranks: DeviceMesh, shares: dict[
         tensor.data = share.of(tensor.data)
     owner.__dict__.setdefault("shares", {})[name] = shares[id(tensor)]
     if isinstance(owner, Linear):
-        owner.out_features, owner.in_features = owner.weight.shape
+        owner.out_features, owner.in_features = held(owner, "weight").shape
         if name == "weight" and cut.dim == 1:
             owner.summands = ranks.size()

@@ -25,9 +25,11 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_in) -> (..., d_out)."""
-        if self.bias is None or self.summands == 1:
-            return linear(x, self.weight, self.bias)
-        return linear(x, self.weight, self.bias / self.summands)
+        return self.product(x, self.weight, self.bias)
+
+    def product(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """What `forward` gives, with any weight and bias in the place of the layer's own."""
+        return linear(x, weight, bias if bias is None or self.summands == 1 else bias / self.summands)
 
 
 def columns(part: nn.Module, *names: str, unit: int = 1) -> dict[str, Cut]:
@@ -70,9 +72,7 @@ class Embedding(nn.Embedding):
 
 
 def linear_flops(layer: nn.Module | None, tokens: int) -> int:
-    """Two per multiply-add of a linear layer on `tokens` tokens; 0 for none."""
+    """Two per multiply-add of a linear layer, and of its adapter, on `tokens` tokens; 0 for none."""
     if layer is None:
         return 0
-    weight = layer.weight
-    assert isinstance(weight, Tensor)
-    return 2 * weight.numel() * tokens
+    return 2 * tokens * sum(held.numel() for name, held in layer.named_parameters() if name.endswith("weight"))

@@ -189,5 +189,7 @@ def _told(lines: list[str]) -> str:
 def _trainer(recipe: Recipe) -> None:
     """Pairs of settings that Lightning would take without a word and not do."""
     found = list(precision_faults(recipe.tree["trainer"], recipe.tree["optimizer"]))
+    if recipe.fp8 and recipe.tree["adapters"] is not None:
+        found.append("trainer.fp8: true replaces linear layers, which adapters change too; set trainer.fp8: false")
     if found:
         raise RecipeError(_told(found))

@@ -34,6 +34,7 @@ DEFAULTS: dict[str, Any] = {
     "weights": None,
     "converter": None,
     "trained": None,
+    "adapters": None,
 }
 SEEDS = ("initialisation", "data", "dropout", "sampling")
 #: Arguments of the model that no recipe gives: the backbone is the section itself.
@@ -195,6 +196,20 @@ def _trained(checker: Checker, value: Any, path: str) -> Any:
     return patterns
 
 
+def _adapters(checker: Checker, value: Any, path: str) -> Any:
+    """Arguments of `bakeoff.parts.adapters.Adapters`, or null for none."""
+    if value is None:
+        return None
+    adapters, before = load("bakeoff.parts.adapters:Adapters"), len(checker.slips)
+    checked = _mapping(checker, value, signature_of(adapters), path)
+    if len(checker.slips) == before:
+        try:
+            adapters(**checked)
+        except ValueError as error:
+            checker.slip(path, str(error))
+    return checked
+
+
 def _imports(checker: Checker, value: Any, path: str) -> Any:
     return checker.value(value, list[str | dict[str, str]], path)
 
@@ -223,4 +238,5 @@ SECTIONS: dict[str, Callable[[Checker, Any, str], Any]] = {
     "weights": _weights,
     "converter": _optional("converter"),
     "trained": _trained,
+    "adapters": _adapters,
 }

@@ -181,8 +181,9 @@ class Recipe:
         """12 hexadecimal digits of all that decides the run, not its name: every value, the content of scripts, and
         that of the weights that it begins from."""
         tree = {key: value for key, value in self.full.items() if key not in ("name", "weights")}
-        if tree["trained"] is None:
-            del tree["trained"]
+        for section in ("trained", "adapters"):
+            if tree[section] is None:
+                del tree[section]
         if self.full["weights"] is not None:
             tree["weights"] = load("bakeoff.train.weights:source_of")(self).digest
         tree["imports"] = sorted(scripts.script_hash(Path(path)) for path in self.scripts)
@@ -234,13 +235,23 @@ class Recipe:
                 f"{links['vocab_size']} ids; it must be at least as many, or null"
             )
         model = load("bakeoff.model:LanguageModel")(**{**following, **given}, backbone=inner)
-        patterns = self.tree["trained"]
-        if patterns is not None:
+        self._choose_trained(model)
+        return model
+
+    def _choose_trained(self, model: Any) -> None:
+        """Add the adapters that the recipe wants, and let only these and what `trained` names be trained."""
+        section, patterns = self.tree["adapters"], self.tree["trained"]
+        if section is not None:
             try:
-                load("bakeoff.model.trained:train_only")(model, patterns)
+                load("bakeoff.parts.adapters:Adapters")(**section).add_to(model)
+            except ValueError as error:
+                raise RecipeError(f"adapters{self.place('adapters')}: {error}") from None
+        if section is not None or patterns is not None:
+            added = load("bakeoff.parts.adapters:adapter_parameters")(model).values()
+            try:
+                load("bakeoff.model.trained:train_only")(model, patterns or (), added)
             except ValueError as error:
                 raise RecipeError(f"trained{self.place('trained')}: {error}") from None
-        return model
 
 
 def recipe(source: str | Path | Mapping[str, Any], overrides: Iterable[str] | Mapping[str, Any] = ()) -> Recipe:

@@ -8,10 +8,10 @@ from bakeoff.errors import UserError
 from bakeoff.interfaces import LayerContext
 from bakeoff.interfaces.init import initialise
 from bakeoff.interfaces.state import nbytes
-from bakeoff.parts.adapters import adapted, low_rank
 from bakeoff.parts.attention.banded import Banded
 from bakeoff.parts.attention.functional import Scoring, attend_naively
 from bakeoff.parts.attention.latent import LatentAttention
+from bakeoff.parts.low_rank import adapted, low_rank
 from bakeoff.parts.positions.alibi import ALiBi
 from bakeoff.parts.positions.learned import LearnedPosition
 from bakeoff.parts.positions.rope import RoPE

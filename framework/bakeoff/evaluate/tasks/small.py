@@ -25,7 +25,7 @@ def small(recipe: Recipe, *, d_model: int, depth: int) -> Recipe:
     pattern = _cycle(tree.get("pattern", []), mixing)
     if blocks and not pattern:
         raise UserError("no block of the model has a mixer, so there is none to be tried")
-    changes: dict[str, Any] = dict.fromkeys(("trained", "model.vocab_size", "model.max_length"))
+    changes: dict[str, Any] = dict.fromkeys(("trained", "adapters", "model.vocab_size", "model.max_length"))
     changes["model.d_model"] = d_model
     if pattern:
         changes |= {"model.pattern": pattern, "model.depth": max(depth, len(pattern))}

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from bakeoff.errors import CapabilityError
-from bakeoff.interfaces.cut import Cut
+from bakeoff.interfaces.cut import Cut, held
 from bakeoff.interfaces.mixer import SequenceMixer
 from bakeoff.interfaces.part import Part
 from bakeoff.interfaces.state import nbytes
 from bakeoff.model.language_model import LanguageModel
-from bakeoff.parallel.tensor import TABLE, outermost, refuse_whole
+from bakeoff.parallel.tensor import TABLE, outermost, planned, refuse_whole
 
 
 class Weights(NamedTuple):
@@ -137,15 +137,14 @@ def _held(model: LanguageModel, tensor: int) -> dict[int, int]:
     cuts: dict[int, tuple[Tensor, Cut]] = {id(backbone.embedding): (backbone.embedding, TABLE)}
     roots = [*outermost(model), *backbone.shared_parts]
     for owner in [module for root in roots for module in root.modules() if isinstance(module, Part)]:
-        for path, cut in owner.parallel_plan(tensor).items():
-            module, _, name = path.rpartition(".")
-            value = getattr(owner.get_submodule(module), name)
+        for _, module, name, cut in planned(owner, tensor):
+            value = held(module, name)
             cuts.setdefault(id(value), (value, cut))
-    held = {}
+    share = {}
     for key, (value, cut) in cuts.items():
         ranges = cut.ranges(value.shape[cut.dim], tensor, 0)
-        held[key] = value.numel() // value.shape[cut.dim] * sum(stop - start for start, stop in ranges)
-    return held
+        share[key] = value.numel() // value.shape[cut.dim] * sum(stop - start for start, stop in ranges)
+    return share
 
 
 def _block(name: str, block: nn.Module, length: int) -> Stage:

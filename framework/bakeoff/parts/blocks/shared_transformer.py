@@ -16,9 +16,9 @@ from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.part import StatefulPart
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
-from bakeoff.parts.adapters import adapted, low_rank
 from bakeoff.parts.blocks.composed import Calls, ComposedBlock, FeedForwardFactory, MixerFactory, NormFactory
 from bakeoff.parts.linear import Linear, linear_flops
+from bakeoff.parts.low_rank import adapted, low_rank
 from bakeoff.parts.norms import RMSNorm
 
 

@@ -7,7 +7,6 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 from torch import distributed, nn
 
 from bakeoff.errors import CapabilityError
+from bakeoff.interfaces.cut import held
 from bakeoff.interfaces.part import Part
 from bakeoff.registry import find
 from bakeoff.testing.candidate import Candidate, Ready
@@ -60,8 +60,9 @@ def cuts(root: nn.Module, ranks: int) -> Iterator[str]:
     """Parameters and buffers that the plans of a part, and of those within, share out; `ValueError` if they cannot."""
     for prefix, owner in root.named_modules():
         for path, cut in owner.parallel_plan(ranks).items() if isinstance(owner, Part) else ():
+            place, _, name = path.rpartition(".")
             try:
-                tensor = reduce(getattr, path.split("."), owner)
+                tensor = held(owner.get_submodule(place), name)
             except AttributeError:
                 raise Broken(f"`parallel_plan` names {path}, but no parameter or buffer is called so") from None
             cut.ranges(tensor.shape[cut.dim], ranks, 0)

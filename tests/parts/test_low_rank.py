@@ -3,8 +3,8 @@
 import pytest
 import torch
 from bakeoff.interfaces import LayerContext
-from bakeoff.parts.adapters import adapted, low_rank
 from bakeoff.parts.linear import Linear
+from bakeoff.parts.low_rank import adapted, low_rank
 from torch import nn
 
 CONTEXT = LayerContext(d_model=4, vocab_size=8, max_length=8)
