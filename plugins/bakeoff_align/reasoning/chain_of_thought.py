@@ -31,7 +31,7 @@ class ChainOfThought(Task):
 
     Questions are the first dialogues of the validation split that have an answer.
 
-    - `direct`: the answer at once, as the judge judges it; a model that learnt from scratchpads is given an empty one.
+    - `direct`: the answer at once; of a model that learnt from scratchpads, the line behind an empty one.
     - `scratchpad`: as the model learnt it, where its completions have scratchpads.
     - `zero_shot`: "Q: …" and "A: Let's think step by step."; behind what the model makes of it, "Therefore, the answer
       (arabic numerals) is". What it then says first is its answer.

@@ -55,11 +55,13 @@ class Judged(Way):
     def __init__(self, judge: Reward):
         self.judge = judge
 
-    def answered(self, asking: Asking, dialogues: Items[Dialogue], begun: str) -> list[Reply]:
+    def answered(
+        self, asking: Asking, dialogues: Items[Dialogue], begun: str = "", stop: Items[str] = ()
+    ) -> list[Reply]:
         """After the prompts, and `begun` behind them."""
         prompts = [Prompt(dialogue.prompt, begun) for dialogue in dialogues]
         most = asking.demand(prompts, 1, self.words)
-        said = asking.say(prompts, self.words, most=most)
+        said = asking.say(prompts, self.words, most=most, stop=stop)
         samples = [
             Sample(dialogue, begun + text, asking.ids(Prompt(dialogue.prompt)), [])
             for dialogue, text in zip(dialogues, said, strict=True)
@@ -69,12 +71,14 @@ class Judged(Way):
 
 
 class Direct(Judged):
-    """The answer at once: where the model learnt from scratchpads, it is given one that is closed already."""
+    """The answer at once: where the model learnt from scratchpads, the line behind one that is closed already."""
 
     words = "direct answer"
 
     def replies(self, asking: Asking, dialogues: Items[Dialogue]) -> list[Reply]:
-        return self.answered(asking, dialogues, f"{OPEN}\n{CLOSE}\n" if thinks(dialogues) else "")
+        if thinks(dialogues):
+            return self.answered(asking, dialogues, f"{OPEN}\n{CLOSE}\n", ["\n"])
+        return self.answered(asking, dialogues)
 
 
 class Scratchpad(Judged):
@@ -85,7 +89,7 @@ class Scratchpad(Judged):
     def replies(self, asking: Asking, dialogues: Items[Dialogue]) -> list[Reply]:
         if not thinks(dialogues):
             raise CapabilityError("the completions of the corpus have no scratchpads")
-        return self.answered(asking, dialogues, "")
+        return self.answered(asking, dialogues)
 
 
 class ZeroShot(Way):

@@ -25,9 +25,9 @@ def total(text):
 
 
 def says(text):
-    """A closed scratchpad is answered wrongly; after examples, every sum below 100 is right."""
+    """Behind a closed scratchpad comes another one; after examples, every sum below 100 is right."""
     if text.endswith("<scratch>\n</scratch>\n"):
-        return "1"
+        return f"1\n</scratch>\n{' '.join(str(total(text)))}"
     if text.endswith(EXTRACTION):
         return f" ${total(text.partition('A: ')[0]):,}.00."
     if text.endswith("step by step."):
