@@ -22,6 +22,13 @@ def known_split(split: str) -> str:
     return split
 
 
+def known_share(validation: float) -> float:
+    """The share of validation, if it is one."""
+    if not 0 <= validation < 1:
+        raise UserError(f"validation is {validation}; it is a share of the text, at least 0 and less than 1")
+    return validation
+
+
 def document_hash(text: str, seed: int) -> int:
     """A number from 0 to 2^64 - 1 that equal texts share."""
     return int.from_bytes(hashlib.blake2b(utf8(text), digest_size=8, key=str(seed).encode()).digest(), "little")
@@ -76,9 +83,7 @@ class DealtCorpus(Corpus):
     """
 
     def __init__(self, validation: float, seed: int):
-        if not 0 <= validation < 1:
-            raise UserError(f"validation is {validation}; it is a share of the text, at least 0 and less than 1")
-        self.validation, self.seed = validation, seed
+        self.validation, self.seed = known_share(validation), seed
 
     @abstractmethod
     def texts(self) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""Where conversations, preferences and questions come from."""
