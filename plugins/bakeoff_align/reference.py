@@ -34,7 +34,7 @@ class ReferenceModel(nn.Module):
         self.frozen: Any = None
         if not has_adapters(model):
             _refuse_pieces(model, who)
-            self.frozen = copy.deepcopy(model).requires_grad_(False).eval()
+            self.frozen = _frozen(model)
 
     def train(self, mode: bool = True) -> ReferenceModel:
         """Stays in evaluation mode."""
@@ -54,6 +54,13 @@ class ReferenceModel(nn.Module):
         """(B, T), as `token_log_probabilities` of the reference of `model`."""
         with self.of(model) as reference:
             return token_log_probabilities(reference, batch)
+
+
+def _frozen(model: nn.Module) -> nn.Module:
+    """A copy that shares no tensor; tensors are copied by torch, so that on shapes alone these are."""
+    held: dict[int, Any] = {id(t): nn.Parameter(t.detach().clone(), False) for t in model.parameters()}
+    held |= {id(t): t.clone() for t in model.buffers()}
+    return copy.deepcopy(model, held).eval()
 
 
 def _refuse_pieces(model: nn.Module, who: str) -> None:

@@ -13,7 +13,7 @@ from bakeoff_align.objectives.preference.orpo import ORPO, log_odds
 from bakeoff_align.objectives.preference.simpo import SimPO
 from torch.nn import functional as F
 
-from tests.plugins.bakeoff_align.unigram import Unigram, rows
+from tests.plugins.bakeoff_align.preference.unigram import Unigram, rows
 
 CHOSEN, REJECTED = 0, 1
 #: Of a token of the chosen and of the rejected completion, by the policy and by the reference: those of trl#789.
