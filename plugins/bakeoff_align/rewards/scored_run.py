@@ -39,6 +39,8 @@ class ScoredRun:
 
     def scored(self, samples: Items[Sample]) -> list[Scored]:
         """Of each sample, in their order."""
+        if not samples:
+            return []
         rows = [self._row(sample) for sample in samples]
         found: dict[int, Tensor] = {}
         for numbers in self._batches([len(prompt) + len(answer) for prompt, answer in rows]):
