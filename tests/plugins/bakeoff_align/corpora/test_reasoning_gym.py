@@ -105,7 +105,7 @@ RARE = {
     "codeio": [182, 231, 280],
     "intermediate_integration": [63],
     "isomorphic_strings": [0, 7],
-    "knight_swap": [0, 7],
+    "knight_swap": [7, 14],
     "list_functions": [0, 42, 45, 87, 147],
     "polynomial_multiplication": [0, 7, 14],
     "ransom_note": [0, 7],
