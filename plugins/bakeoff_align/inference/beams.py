@@ -50,13 +50,10 @@ class Search:
         """Answers that can go on."""
         return [beam.sample for beam in self.beams if beam.goes_on]
 
-    def keep(self, reward: Reward, width: int) -> None:
-        """Keep the `width` best of what is new, equal ones once, and what had ended; of equals the earlier."""
-        new = list({tuple(beam.sample.tokens): beam for beam in self.new}.values())
-        found = scores(reward, [beam.sample for beam in new])
-        scored = [beam._replace(score=score) for score, beam in zip(found, new, strict=True)]
+    def keep(self, new: list[Beam], width: int) -> None:
+        """Keep the `width` best of what is new and what had ended, of equals the earlier."""
         ended = [beam for beam in self.beams if not beam.goes_on]
-        self.beams = sorted([*ended, *scored], key=lambda beam: -beam.score)[:width]
+        self.beams = sorted([*ended, *new], key=lambda beam: -beam.score)[:width]
         self.new = []
 
 
@@ -84,8 +81,7 @@ def search(
             break
         copies = branches if number else width * branches
         _grow(questions, going, copies, f"{width} {number}", steps)
-        for each in found:
-            each.keep(reward, width)
+        _judge(reward, found, width)
         told(number + 1)
     return found
 
@@ -107,3 +103,11 @@ def _grow(questions: Questions, going: list[tuple[Search, Sample]], copies: int,
             ended = each.reason == "end"
             longer = sample._replace(text=tokenizer.decode(tokens), tokens=tokens, reason="end" if ended else "length")
             owner.new.append(Beam(longer, goes_on=not ended and len(sample.prompt) + len(tokens) < limit))
+
+
+def _judge(reward: Reward, found: list[Search], width: int) -> None:
+    """Score what is new, equal answers of a search once, and keep the best."""
+    new = [list({tuple(beam.sample.tokens): beam for beam in each.new}.values()) for each in found]
+    scored = iter(scores(reward, [beam.sample for own in new for beam in own]))
+    for each, own in zip(found, new, strict=True):
+        each.keep([beam._replace(score=next(scored)) for beam in own], width)
