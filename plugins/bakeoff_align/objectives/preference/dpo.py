@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from bakeoff.errors import UserError
 from bakeoff.interfaces.component import Reference
-from bakeoff.interfaces.objective import Model
 from torch import Tensor
 from torch.nn import functional as F
 
-from bakeoff_align.log_probabilities import Told
-from bakeoff_align.objectives.preference.pairs import ReferredPairs
+from bakeoff_align.objectives.preference.pairs import Pairs
+from bakeoff_align.objectives.preference.preference import Referred
 
 
-class DPO(ReferredPairs):
+class DPO(Referred, Pairs):
     """`-log sigmoid(beta (s_c - s_r))` with `s = log pi(y|x) - log pi_ref(y|x)`, sums over the completion's tokens.
 
     At its optimum for preferences by a reward r (Bradley-Terry), `pi(y|x)` is proportional to
@@ -44,9 +42,6 @@ class DPO(ReferredPairs):
     def examples(cls) -> list[dict[str, Any]]:
         """As it is, and with labels that are not trusted."""
         return [{}, {"beta": 0.5, "label_smoothing": 0.1}]
-
-    def scores(self, model: Model, batch: Mapping[str, Tensor | None], found: Told) -> Tensor:
-        return self.gained(model, batch, found)
 
     def losses(self, chosen: Tensor, rejected: Tensor) -> Tensor:
         return dpo_losses(chosen, rejected, beta=self.beta, label_smoothing=self.label_smoothing)

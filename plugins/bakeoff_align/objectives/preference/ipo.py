@@ -9,10 +9,11 @@ from bakeoff.interfaces.objective import Model
 from torch import Tensor
 
 from bakeoff_align.log_probabilities import Told
-from bakeoff_align.objectives.preference.pairs import ReferredPairs, of_each_token
+from bakeoff_align.objectives.preference.pairs import Pairs
+from bakeoff_align.objectives.preference.preference import Referred, of_each_token
 
 
-class IPO(ReferredPairs):
+class IPO(Referred, Pairs):
     """`(s_c - s_r - 1 / (2 beta))^2` with `s` the mean of `log pi - log pi_ref` over the completion's tokens.
 
     The paper's log-ratios are those of whole completions; means over tokens are what its authors have used.
@@ -33,7 +34,7 @@ class IPO(ReferredPairs):
         super().__init__(beta=beta)
 
     def scores(self, model: Model, batch: Mapping[str, Tensor | None], found: Told) -> Tensor:
-        return of_each_token(self.gained(model, batch, found), found)
+        return of_each_token(super().scores(model, batch, found), found)
 
     def losses(self, chosen: Tensor, rejected: Tensor) -> Tensor:
         return ipo_losses(chosen, rejected, beta=self.beta)

@@ -9,20 +9,20 @@ import torch
 from bakeoff.errors import UserError
 from bakeoff.interfaces.component import Reference
 from bakeoff.interfaces.dialogue import Dialogue, Encoded
-from bakeoff.interfaces.objective import Model, Objective, Statistics, Terms, TokenLosses
+from bakeoff.interfaces.objective import Model, Statistics, Terms, TokenLosses
 from bakeoff.interfaces.template import Template
 from bakeoff.interfaces.tokenizer import Tokenizer
 from torch import Tensor
 
-from bakeoff_align.log_probabilities import lengths, mean, of_layers, summed, token_log_probabilities, told
+from bakeoff_align.log_probabilities import lengths, mean, of_layers, token_log_probabilities, told
 from bakeoff_align.objectives.preference.mismatched import mismatched
-from bakeoff_align.reference import ReferenceModel
+from bakeoff_align.objectives.preference.preference import Referred
 
 #: A completion that is at least so `right` is desirable.
 DESIRABLE = 0.5
 
 
-class KTO(Objective):
+class KTO(Referred):
     """`1 - sigmoid(beta (s - z))` of a desirable completion, `1 - sigmoid(beta (z - s))` of another one.
 
     `s = log pi(y|x) - log pi_ref(y|x)`, a sum over the completion's tokens. `z`, without gradients, is how far the
@@ -43,26 +43,19 @@ class KTO(Objective):
         "KTO: Model Alignment as Prospect Theoretic Optimization",
         "https://arxiv.org/abs/2402.01306",
     )
-    reads_dialogues = True
     additive = False
-    reference_model: ReferenceModel
 
     def __init__(self, *, beta: float = 0.1, desirable_weight: float = 1.0, undesirable_weight: float = 1.0):
-        super().__init__()
-        given = {"beta": beta, "desirable_weight": desirable_weight, "undesirable_weight": undesirable_weight}
-        for name, value in given.items():
+        super().__init__(beta=beta)
+        for name, value in {"desirable_weight": desirable_weight, "undesirable_weight": undesirable_weight}.items():
             if not value > 0:
                 raise UserError(f"{name} is {value}; it must be above 0")
-        self.beta, self.desirable_weight, self.undesirable_weight = beta, desirable_weight, undesirable_weight
+        self.desirable_weight, self.undesirable_weight = desirable_weight, undesirable_weight
 
     @classmethod
     def examples(cls) -> list[dict[str, Any]]:
         """As it is, and with weights."""
         return [{}, {"beta": 0.5, "desirable_weight": 1.5, "undesirable_weight": 0.5}]
-
-    def attach(self, model: Model, seed: int) -> None:
-        """Make the reference."""
-        self.reference_model = ReferenceModel(model, type(self).__name__)
 
     def encode(self, dialogue: Dialogue, template: Template, tokenizer: Tokenizer) -> Encoded:
         """The completion after the prompt, and how right it is."""
@@ -78,18 +71,13 @@ class KTO(Objective):
         """How right each is."""
         return {"right": torch.ones(rows)}
 
-    def tokens_wanted(self, length: int) -> int:
-        """One more than there are inputs."""
-        return length + 1
-
     def forward(self, model: Model, batch: Mapping[str, Tensor | None]) -> tuple[Terms, Statistics]:
         """Term "loss"; as means "kl", the z of the micro-batch, "accuracy", the share of completions on the right side
         of it, the "margin" by which they are, and "chosen_reward" and "rejected_reward" of both kinds."""
         found = told(model, batch)
         weights, right = found.shifted.weights, batch["right"]
         assert right is not None
-        before = self.reference_model.log_probabilities(model, batch)
-        gained = summed(found.log_probabilities - before, weights)
+        gained = self.scores(model, batch, found)
         counts, good = lengths(weights) > 0, right >= DESIRABLE
         z = self._moved(model, batch, counts).to(gained)
         each = kto_losses(gained, z, good, beta=self.beta)

@@ -8,37 +8,22 @@ from collections.abc import Mapping
 import torch
 from bakeoff.errors import UserError
 from bakeoff.interfaces.dialogue import Dialogue, Encoded
-from bakeoff.interfaces.objective import Model, Objective, Statistics, Terms, TokenLosses
+from bakeoff.interfaces.objective import Model, Statistics, Terms, TokenLosses
 from bakeoff.interfaces.template import Template
 from bakeoff.interfaces.tokenizer import Tokenizer
 from torch import Tensor
 
-from bakeoff_align.log_probabilities import Told, lengths, mean, of_layers, summed, told
-from bakeoff_align.reference import ReferenceModel
+from bakeoff_align.log_probabilities import lengths, mean, of_layers, told
+from bakeoff_align.objectives.preference.preference import Preference
 
 
-class Pairs(Objective):
+class Pairs(Preference):
     """Each dialogue is two rows, what was chosen and what was rejected; a pair counts 1, however long it is.
 
-    `beta` times the score of a completion is its reward. Targets are the tokens of completions, their ends among them.
-
-    Parameters
-    ----------
-    beta : what scores are multiplied by to make rewards; above 0.
+    Targets are the tokens of completions, their ends among them.
     """
 
-    reads_dialogues = True
     rows_each = 2
-
-    def __init__(self, *, beta: float):
-        super().__init__()
-        if not beta > 0:
-            raise UserError(f"beta is {beta}; it must be above 0")
-        self.beta = beta
-
-    @abstractmethod
-    def scores(self, model: Model, batch: Mapping[str, Tensor | None], found: Told) -> Tensor:
-        """(B,), how good the completion of each row is, by what the model says of it."""
 
     @abstractmethod
     def losses(self, chosen: Tensor, rejected: Tensor) -> Tensor:
@@ -61,10 +46,6 @@ class Pairs(Objective):
                 "completions says nothing; leave it out"
             )
         return Encoded([chosen, rejected])
-
-    def tokens_wanted(self, length: int) -> int:
-        """One more than there are inputs."""
-        return length + 1
 
     def forward(self, model: Model, batch: Mapping[str, Tensor | None]) -> tuple[Terms, Statistics]:
         """Term "loss"; as means "accuracy", the share of pairs whose chosen completion has the greater reward, the
@@ -95,29 +76,6 @@ class Pairs(Objective):
         counts = (lengths(found.shifted.weights) > 0).view(-1, 2).all(1)
         targets = found.shifted.weights * _first_of_pairs(counts)[:, None]
         return TokenLosses(-found.log_probabilities, found.shifted.targets, targets)
-
-
-class ReferredPairs(Pairs):
-    """Pairs whose scores are log-probabilities less those of the reference: of the model that training began from.
-
-    That is a frozen copy, which checkpoints hold as well; or, where only adapters are trained, the model without them.
-    """
-
-    reference_model: ReferenceModel
-
-    def attach(self, model: Model, seed: int) -> None:
-        """Make the reference."""
-        self.reference_model = ReferenceModel(model, type(self).__name__)
-
-    def gained(self, model: Model, batch: Mapping[str, Tensor | None], found: Told) -> Tensor:
-        """(B,), how much more probable the completion has become, in nats."""
-        before = self.reference_model.log_probabilities(model, batch)
-        return summed(found.log_probabilities - before, found.shifted.weights)
-
-
-def of_each_token(sums: Tensor, found: Told) -> Tensor:
-    """(B,) sums over targets -> (B,) means over targets; 0 where there are none."""
-    return sums / lengths(found.shifted.weights).clamp(min=1)
 
 
 def _first_of_pairs(counts: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bakeoff_align.log_probabilities import Told, summed
-from bakeoff_align.objectives.preference.pairs import Pairs, of_each_token
+from bakeoff_align.objectives.preference.pairs import Pairs
+from bakeoff_align.objectives.preference.preference import of_each_token
 
 
 class SimPO(Pairs):
