@@ -68,17 +68,14 @@ class ExpertIteration(Answering):
         return {"kept": kept.to(rows["reward"]), "weights": rows["weights"] * kept[:, None]}
 
     def forward(self, model: Model, batch: Mapping[str, Tensor | None]) -> tuple[Terms, Statistics]:
-        """Term "loss", one for each auxiliary loss of the layers, and "feedback"; rows without targets are not read."""
-        rows = present(batch)
-        kept = rows["kept"] > 0
-        read = kept if bool(kept.any()) else torch.arange(len(kept), device=kept.device) == 0
-        said = told(model, {name: rows[name][read] for name in ("tokens", "real", "weights")})
+        """Term "loss", whose weight is tokens, one for each auxiliary loss of the layers, and "feedback"."""
+        said, rows = told(model, batch), present(batch)
         weights = said.shifted.weights
         count = weights.sum()
         terms: Terms = {"loss": (-(said.log_probabilities * weights).sum(), count)}
         extra, layers = of_layers(model, said, count)
-        share = mean(kept.float().sum(), (rows["length"] > 0).sum())
-        return {**terms, **extra}, {**of_answers(said, rows), "mean.kept": share, **layers}
+        kept = mean(rows["kept"].sum(), (rows["length"] > 0).sum())
+        return {**terms, **extra}, {**of_answers(said, rows), "mean.kept": kept, **layers}
 
 
 def _repeated(rows: Rows, group: int) -> Tensor:

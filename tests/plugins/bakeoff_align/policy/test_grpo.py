@@ -175,6 +175,16 @@ def test_statistics_by_hand():
     assert found["mean.clipped"].tolist() == [0, 3]
 
 
+@pytest.mark.parametrize("scale", [0.0, 1e-8, 1.0, 1e4])
+def test_entropy_is_never_negative(scale):
+    objective = grpo(beta=0.0)
+    model, rows = moved(objective, collection(LENGTHS))
+    with torch.no_grad():
+        model.logits.mul_(scale)
+    total, tokens = objective(model, rows)[1]["mean.entropy"].tolist()
+    assert 0 <= total <= tokens * math.log(V) + 1e-9
+
+
 def test_no_reference_is_kept_where_kl_costs_nothing():
     objective = grpo(beta=0.0)
     model, rows = moved(objective, collection(LENGTHS))
