@@ -111,12 +111,14 @@ class PPO(PolicyGradient):
         return found
 
     def credit(self, rows: Rows) -> Rows:
-        """`advantages` and `returns`, (N, L); then steer what KL costs."""
+        """`advantages` and `returns`, (N, L), and `beta` (N,), what KL cost; then steer what it costs."""
         mask, values = rows["weights"] > 0, rows["values"]
         rewards = torch.where(last_real(mask), rows["reward"][:, None], 0)
+        found: Rows = {}
         if self.before is not None:
-            far = k1(rows["old"], rows["reference"])
-            rewards = rewards - float(self.coefficient.value) * far
+            far, beta = k1(rows["old"], rows["reference"]), float(self.coefficient.value)
+            found["beta"] = torch.full_like(rows["reward"], beta)
+            rewards = rewards - beta * far
             self.coefficient.steer(float(summed(far, rows["weights"]).mean()))
         if self.whiten_rewards:
             rewards = whitened(rewards, mask, shift=False)
@@ -124,7 +126,7 @@ class PPO(PolicyGradient):
         returns = advantages + values
         if self.whiten_advantages:
             advantages = whitened(advantages, mask)
-        return {"advantages": advantages, "returns": returns}
+        return {**found, "advantages": advantages, "returns": returns}
 
     def pull(self, said: Told, rows: Rows) -> Pull:
         """Terms "loss" and "value", both means over tokens: their weight is the number of tokens."""
@@ -136,7 +138,8 @@ class PPO(PolicyGradient):
         count = mask.float().sum()
         terms: Terms = {"loss": ((losses * mask).sum(), count)}
         terms["value"] = (self.value_coefficient * (off * mask).sum(), count)
-        statistics["mean.beta"] = mean(self.coefficient.value * count, count)
+        if "beta" in rows:
+            statistics["mean.beta"] = mean(rows["beta"].sum(), (rows["length"] > 0).sum())
         return Pull(terms, statistics, losses.detach(), mask)
 
 
