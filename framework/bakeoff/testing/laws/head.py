@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -62,9 +63,9 @@ def scores(candidate: Candidate) -> None:
     if found.shape != (1, 5) or not bool(found.isfinite().all()):
         raise Broken(f"T=5: scores are {tuple(found.shape)}, not (1, 5), or not finite")
     for token in range(5):
-        alone = head.score(hidden[:, token : token + 1])[0, 0]
-        if not torch.allclose(alone, found[0, token], rtol=1e-9):
-            raise Broken(f"T=5: token {token} scores {float(found[0, token]):.6g}, and alone {float(alone):.6g}")
+        among, alone = found[0, token].item(), head.score(hidden[:, token : token + 1])[0, 0].item()
+        if not math.isclose(among, alone, rel_tol=1e-9, abs_tol=1e-9):
+            raise Broken(f"T=5: token {token} scores {among:.6g}, and alone {alone:.6g}")
         (moved,) = pulled(head.score(hidden)[0, token], [hidden])
         if (moved[0] != 0).any(1).nonzero().flatten().tolist() != [token]:
             raise Broken(f"T=5: the score of token {token} does not come from its own hidden state alone")
