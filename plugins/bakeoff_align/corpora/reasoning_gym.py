@@ -23,8 +23,8 @@ class ReasoningGym(DealtDialogues):
     The answer is the completion as well, for what learns to answer at once; a task that has more than one right answer,
     and names none, has no completion. The reward `reasoning_gym_score` judges answers as the package does.
 
-    Generated for the train and the validation split alike: about the share `validation` of the questions is held out,
-    chosen by a hash of question and `seed`; a question that was drawn twice stands on one side.
+    About the share `validation` of the questions is held out, chosen by a hash of question and `seed`; a question that
+    was drawn twice stands on one side.
 
     Parameters
     ----------

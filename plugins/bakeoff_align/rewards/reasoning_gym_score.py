@@ -7,7 +7,6 @@ from typing import Any
 
 from bakeoff.errors import UserError
 from bakeoff.interfaces import Reward, Sample
-from bakeoff.interfaces.component import Reference
 
 from bakeoff_align.corpora import gym
 from bakeoff_align.corpora.reasoning_gym import DETAILS, ReasoningGym
@@ -25,7 +24,7 @@ class ReasoningGymScore(Reward):
         text is the answer. White space around it does not count.
     """
 
-    reference: Reference | None = ReasoningGym.reference
+    reference = ReasoningGym.reference
 
     def __init__(self, *, tag: str | None = None):
         gym.required("reward 'reasoning_gym_score'")
