@@ -93,6 +93,7 @@ def quiet_lightning() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+            warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")  # a frozen reference
             warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated.*")
             warnings.filterwarnings("ignore", message=".*Checkpoint directory .* exists and is not empty.*")
             yield
