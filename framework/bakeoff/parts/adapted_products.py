@@ -14,7 +14,6 @@ from bakeoff.interfaces import init
 from bakeoff.interfaces.cut import Cut, held
 from bakeoff.interfaces.part import Part
 from bakeoff.parts.low_rank import LowRank
-from bakeoff.parts.products import linear
 
 #: Who multiplies by `weight`: (x, weight, bias) -> y.
 Multiply = Callable[..., Tensor]
@@ -119,7 +118,7 @@ def _adapted(cls: type[nn.Module], names: tuple[str, ...]) -> type[nn.Module]:
     body |= {word: getattr(cls, word) for word in ("__module__", "__qualname__", "__doc__")}
     if names == ("weight",) and _multiplies(cls):
         body["forward"] = _apart
-        body |= {} if hasattr(cls, "product") else {"product": staticmethod(linear)}
+        body |= {} if hasattr(cls, "product") else {"product": staticmethod(F.linear)}
     return type(cls.__name__, (cls,), body)
 
 

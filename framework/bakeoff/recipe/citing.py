@@ -11,6 +11,7 @@ from bakeoff.recipe.comparing import comparison, is_comparison
 from bakeoff.recipe.files import locate
 from bakeoff.recipe.node import shorten
 from bakeoff.recipe.reading import read
+from bakeoff.recipe.schema import load
 from bakeoff.recipe.single import recipe
 from bakeoff.registry import find
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def references(source: str | Path) -> dict[str, Reference]:
-    """Name -> reference of every part that has one, sorted by name; of a folder, what its saved recipes name.
+    """Name -> reference of every part, and of adapters, that has one, sorted; of a folder, what its saved recipes name.
 
     Nothing that a run folder carries is executed: parts of its scripts are left out.
     """
@@ -28,12 +29,15 @@ def references(source: str | Path) -> dict[str, Reference]:
         saved = sorted(path.rglob("recipe.yaml"))
         if not saved:
             raise RecipeError(f"{shown}: holds no recipe.yaml, so it is the folder of no run")
-        named = {name for file in saved for name in _named(shorten(read(file).values))}
-    elif is_comparison(source):
-        named = {name for arm in comparison(source).arms.values() for name in arm.components()}
+        trees = [shorten(read(file).values) for file in saved]
+        named = {name for tree in trees for name in _named(tree)}
     else:
-        named = set(recipe(source).components())
-    return dict(sorted(_referenced(named)))
+        made = list(comparison(source).arms.values()) if is_comparison(source) else [recipe(source)]
+        trees, named = [one.tree for one in made], {name for one in made for name in one.components()}
+    found = dict(_referenced(named))
+    if any(tree.get("adapters") is not None for tree in trees):
+        found["adapters"] = load("bakeoff.parts.low_rank:LowRank").reference
+    return dict(sorted(found.items()))
 
 
 def _named(value: Any) -> Iterator[str]:
