@@ -52,7 +52,7 @@ def of_targets(head: Any, hidden: Tensor, targets: Tensor, weights: Tensor) -> t
     if hidden.shape[1] != targets.shape[1]:
         return naive_of_targets(head, hidden, targets, weights)
     h, y, found = hidden.flatten(0, 1), targets.flatten(), []
-    for start in range(0, len(y), CHUNK):
+    for start in range(0, max(len(y), 1), CHUNK):
         given = head, h[start : start + CHUNK], y[start : start + CHUNK]
         found.append(
             checkpoint(_of_chunk, *given, use_reentrant=False) if torch.is_grad_enabled() else _of_chunk(*given)
@@ -64,7 +64,7 @@ def of_targets(head: Any, hidden: Tensor, targets: Tensor, weights: Tensor) -> t
 def naive_of_targets(head: Any, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """The same, with all logits at once."""
     log_p = _normalised(head(hidden))
-    entropy = -(log_p.exp() * log_p).sum(-1).detach()
+    entropy = torch.special.entr(log_p.detach().exp()).sum(-1)
     counts = weights > 0
     log_p = log_p.gather(-1, targets[..., None])[..., 0]
     return torch.where(counts, log_p, 0), torch.where(counts, entropy, 0)
@@ -105,7 +105,7 @@ def _of_chunk(head: Any, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tenso
     """(M, D), (M,) -> (M,), (M,)."""
     log_p = _normalised(head(hidden[None])[0])
     with torch.no_grad():
-        entropy = -torch.einsum("mv,mv->m", log_p.exp(), log_p)
+        entropy = torch.special.entr(log_p.exp()).sum(-1)
     return log_p.gather(-1, targets[:, None])[:, 0], entropy
 
 

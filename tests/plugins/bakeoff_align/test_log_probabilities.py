@@ -60,6 +60,16 @@ def test_entropy_of_equal_logits_is_that_of_all_ids_and_has_no_gradient():
     assert entropy[weights > 0].tolist() == pytest.approx([math.log(V)] * int((weights > 0).sum()))
 
 
+@pytest.mark.parametrize("logits", [[0.0, 900.0, -900.0], [0.0, -math.inf, 0.0], [1e-9, 0.0, 0.0]])
+def test_entropy_is_never_negative(logits):
+    given = torch.tensor(logits).expand(1, 1, 3)
+    _, entropy = of_targets(lambda hidden: given, torch.zeros(1, 1, 2), torch.zeros(1, 1).long(), torch.ones(1, 1))
+    p = [math.exp(x - max(logits)) for x in logits]
+    by_hand = -sum(x / sum(p) * math.log(x / sum(p)) for x in p if x)
+    assert float(entropy) >= 0
+    assert float(entropy) == pytest.approx(by_hand, abs=1e-6)
+
+
 def test_backward_keeps_no_logits():
     head, (hidden, targets, weights) = head_of(), inputs(B=4, T=200)
     kept = []
