@@ -61,7 +61,7 @@ def theirs(case: Case, keeps: bool) -> Candidate:
     torch.manual_seed(0)
     candidate = of_transformers("Llama", llama_config(SHAPE, rms_norm_eps=1e-6), SHAPE)
     model: Any = candidate.model
-    options = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "use_cache": True, "pad_token_id": 0}
+    options: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "pad_token_id": 0}
     options |= {"num_return_sequences": case.copies, "return_dict_in_generate": True, "output_logits": keeps}
     if case.ends:
         options["eos_token_id"] = list(case.ends)
@@ -107,7 +107,8 @@ def _recipe() -> Any:
 def check() -> None:
     """Both give the same log-probabilities to the same text."""
     ids = torch.randint(SHAPE.vocabulary, (2, 16))
-    one, other = ours(CASES[0]).model.eval(), theirs(CASES[0], keeps=False).model.eval()
+    one: Any = ours(CASES[0]).model.eval()
+    other = theirs(CASES[0], keeps=False).model.eval()
     with torch.inference_mode():
         torch.testing.assert_close(one.logits(ids)[0], other(input_ids=ids).logits, atol=1e-4, rtol=1e-4)
 
