@@ -128,3 +128,10 @@ def test_the_state_of_selected_rows_lies_in_memory_as_it_did(model: LanguageMode
         state = model.empty_state(2, 6)
     for before, after in zip(tensors(state), tensors(select(state, torch.tensor([1, 0]))), strict=True):
         assert after.stride() == before.stride()
+
+
+def test_some_of_many_prompts_draw_as_among_all():
+    network, told = build("attention").double(), {"sampler": Sample(), "max_new_tokens": 6, "seed": 4, "copies": 2}
+    whole = complete(network, TOKENIZER, PROMPTS, **told)
+    part = complete(network, TOKENIZER, PROMPTS[1:], first=1, **told)
+    assert [one.tokens for one in part] == [one.tokens for one in whole[2:]]

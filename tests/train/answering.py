@@ -92,7 +92,7 @@ class ToyPolicy(_Reads, PolicyObjective):
 
     def __init__(self, *, group: int = 2, passes: int = 2, updates: int = 2):
         super().__init__()
-        self.group, self.passes, self.updates = group, passes, updates
+        self.group, self.passes, self.updates, self.max_new_tokens = group, passes, updates, 3
         self.register_buffer("collections", torch.zeros(()))
 
     def attach(self, model, seed):
@@ -101,10 +101,11 @@ class ToyPolicy(_Reads, PolicyObjective):
     def collect(self, model, prompts, collecting):
         from bakeoff.model.generate import complete
 
-        ids = [collecting.template.prompt(d.prompt, collecting.tokenizer) for d in prompts for _ in range(self.group)]
-        said = complete(
-            model, collecting.tokenizer, ids, sampler=collecting.sampler, seed=collecting.seed, max_new_tokens=3
-        )
+        read = [collecting.template.prompt(d.prompt, collecting.tokenizer) for d in prompts]
+        ids = [prompt for prompt in read for _ in range(self.group)]
+        told = {"sampler": collecting.sampler, "seed": collecting.seed, "first": collecting.first}
+        told |= {"max_new_tokens": self.max_new_tokens, "copies": self.group}
+        said = complete(model, collecting.tokenizer, read, **told)
         self.collections += 1
         L = self.tokens_wanted(collecting.length)
         tokens = torch.full((len(ids), L), collecting.tokenizer.padding)

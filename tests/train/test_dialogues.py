@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import bakeoff
@@ -13,6 +15,7 @@ from bakeoff.evaluate import Measured
 from bakeoff.evaluate.measures import throughput
 from bakeoff.evaluate.planning import plan_recipe
 from bakeoff.interfaces import Turn
+from bakeoff.recipe.reading import as_yaml
 from bakeoff.train import fit, load_run
 
 SCRIPT = str(Path(__file__).with_name("answering.py"))
@@ -178,3 +181,30 @@ def test_groups_must_fill_a_collection(answering, tmp_path):
     recipe = answering("toy_policy", objective={"use": "toy_policy", "group": 3})
     with pytest.raises(UserError, match=r"a collection has 8 rows.*no multiple of objective\.group 3"):
         fit(recipe, folder=tmp_path / "run", progress=False)
+
+
+def test_prompts_leave_room_for_answers(answering, tmp_path):
+    recipe = answering("toy_policy", data__length=6, data__batch_tokens=24)
+    with pytest.raises(UserError, match=r"prompt of 4 tokens; with data.length 6 and objective.max_new_tokens 3.*7"):
+        fit(recipe, folder=tmp_path / "run", progress=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("use", ["toy_answers", "toy_policy"])
+def test_two_ranks_learn_what_one_does(answering, tmp_path, use):
+    recipe = answering(use, model__blocks__layer__dropout=0.0, trainer__max_steps=4)
+    alone = fit(recipe, folder=tmp_path / "alone", progress=False)
+    path = tmp_path / "recipe.yaml"
+    path.write_text(as_yaml(recipe.tree))
+    words = [sys.executable, "-m", "bakeoff", "fit", str(path), "--folder", str(tmp_path / "two")]
+    two = ["trainer.devices=2", "trainer.strategy=ddp", "trainer.accelerator=cpu"]
+    done = subprocess.run(
+        [*words, *two], capture_output=True, text=True, timeout=280, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    both = load_run(tmp_path / "two", trust=True)
+    for name, value in alone.model.state_dict().items():
+        torch.testing.assert_close(value, both.model.state_dict()[name], rtol=1e-3, atol=1e-5)
+    numbers = [[row["value"] for row in run.means if row["name"] == "number"] for run in (alone, both)]
+    assert numbers[0] == numbers[1]

@@ -23,7 +23,8 @@ class Collecting:
     Attributes
     ----------
     length : inputs that the model reads in a row: prompt and answer have at most one token more.
-    seed : of the draws; prompt i of the call draws by (seed, i).
+    seed : of the draws. first : number of the first prompt among those of all ranks; prompt i of the call draws by
+        (seed, first + i), so that draws do not hang on how many ranks share the prompts out.
     """
 
     tokenizer: Tokenizer
@@ -31,6 +32,7 @@ class Collecting:
     sampler: Sampler
     length: int
     seed: int
+    first: int = 0
 
 
 class PolicyObjective(Objective):
@@ -45,6 +47,8 @@ class PolicyObjective(Objective):
     collects: ClassVar[bool] = True
     group: int
     """Answers to a prompt; they stand next to each other."""
+    max_new_tokens: int
+    """Tokens that an answer has at most; each prompt leaves room for so many."""
     passes: int = 1
     """How often a collection is gone through."""
     updates: int = 1

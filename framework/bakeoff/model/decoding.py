@@ -35,6 +35,7 @@ class Rows:
         seed: int,
         lookup: Lookup | None = None,
         copies: int = 1,
+        first: int = 0,
     ):
         self.model, self.padding, self.copies = model, tokenizer.padding, copies
         device, V = model.backbone.embedding.device, model.context.vocab_size
@@ -46,7 +47,7 @@ class Rows:
         self.padded = int(pads.max())
         self.real = (torch.arange(longest) >= pads[:, None]).to(device)
         self.seen = torch.zeros(len(rows), V, dtype=torch.bool, device=device).scatter_(1, self.prompts, True)
-        draws = [uniform(seed, row, copy, max(new)) for row in range(len(rows)) for copy in range(copies)]
+        draws = [uniform(seed, first + row, copy, max(new)) for row in range(len(rows)) for copy in range(copies)]
         self.uniform = torch.stack(draws).to(device)
         allowed = torch.arange(V, device=device) < tokenizer.text_size
         allowed[tokenizer.end] = True

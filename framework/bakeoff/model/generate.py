@@ -61,6 +61,7 @@ def complete(
     stop: str | Items[str] = (),
     end: Items[int] | None = None,
     seed: int = 0,
+    first: int = 0,
     stream: Stream | None = None,
     log_probabilities: bool = False,
     lookup: Lookup | None = None,
@@ -78,6 +79,7 @@ def complete(
     end : ids that end a row when drawn (in the prompt they do not); by default the tokenizer's.
     seed : what answer j to prompt i draws depends on (seed, i, j) and that prompt: not on other rows, nor on how many
         there are; with more copies, the first ones stay as they were.
+    first : number of the first prompt, where these are some of many.
     stream : called as text comes, with whole characters only, and with no part of a stop string; answer j to prompt i
         is row i * copies + j.
     log_probabilities : note those of the new ids.
@@ -99,7 +101,8 @@ def complete(
     ends = frozenset([tokenizer.end] if end is None else end)
     answers = _answers(tokenizer, [room for room in new for _ in range(copies)], stops, ends, stream)
     with evaluating(model), torch.inference_mode():
-        _run(Rows(model, tokenizer, rows, new, seed, lookup, copies), answers, sampler or Greedy(), log_probabilities)
+        batch = Rows(model, tokenizer, rows, new, seed, lookup, copies, first)
+        _run(batch, answers, sampler or Greedy(), log_probabilities)
     return [
         Completion(each.text, each.tokens, each.log_probabilities if log_probabilities else None, each.reason or "")
         for each in answers

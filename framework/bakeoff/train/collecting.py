@@ -27,8 +27,8 @@ COLLECTION = "collection"
 class Collector:
     """Collects for an objective, and holds what was collected; all ranks hold all of it.
 
-    Which prompts a collection has is a function of the seed and of its number; what is drawn for them, also of how many
-    ranks share them out.
+    Which prompts a collection has, and what is drawn for them, is a function of the seeds and of its number, and not of
+    how many ranks share them out.
 
     Parameters
     ----------
@@ -49,6 +49,7 @@ class Collector:
             )
         self.prompts = rows // objective.group
         self.store = cast(DialogueReading, data.reading(objective)).store("train")
+        self._check_room()
 
     @property
     def steps(self) -> int:
@@ -61,6 +62,11 @@ class Collector:
 
     def collect(self, model: Any, step: int, ranks: int = 1, rank: int = 0) -> None:
         """Collect what step `step` and those after it learn from; all ranks call it together."""
+        if ranks > self.prompts:
+            raise UserError(
+                f"a collection has {self.prompts} prompts for {ranks} ranks: raise data.batch_tokens or "
+                "objective.updates, so that each has one"
+            )
         number = step // self.steps
         places = np.arange(number * self.prompts, (number + 1) * self.prompts)
         chosen_prompts = sample_order(places, len(self.store), self.order)
@@ -70,12 +76,29 @@ class Collector:
             template=template_of(self.data, self.objective),
             sampler=self.sampler,
             length=self.data.length,
-            seed=mix(self.draws, number, int(mine[0]) if len(mine) else 0),
+            seed=mix(self.draws, number),
+            first=int(mine[0]),
         )
         dialogues = [self.store.dialogue(int(place)) for place in chosen_prompts[mine]]
         rows = _joined(self.objective.collect(model, dialogues, told), ranks)
         self.held = rows | self.objective.credit(rows)
         self.number = number
+
+    def _check_room(self) -> None:
+        """`UserError` naming the longest prompt, where it leaves no room for an answer."""
+        store, length, new = self.store, self.data.length, self.objective.max_new_tokens
+        targets = np.flatnonzero(store.weights > 0)
+        starts = store.ends - store.lengths
+        places = np.searchsorted(targets, starts)
+        first = np.minimum(np.append(targets, len(store.weights))[places], store.ends)
+        longest = int((first - starts).argmax())
+        size = int((first - starts)[longest])
+        if size + new > length:
+            raise UserError(
+                f"dialogue {longest} of the train split has a prompt of {size} tokens; with data.length {length} and "
+                f"objective.max_new_tokens {new} a prompt has at most {max(length - new, 0)}: set data.length to at "
+                f"least {size + new}, or allow fewer new tokens"
+            )
 
     def batch(self, batch: Mapping[str, Tensor | None], device: torch.device) -> dict[str, Tensor]:
         """The rows of the collection that a batch names."""

@@ -41,6 +41,7 @@ def drawn(
         sampler=collecting.sampler,
         max_new_tokens=max_new_tokens,
         seed=collecting.seed,
+        first=collecting.first,
         log_probabilities=True,
     )
     samples = [
