@@ -42,8 +42,9 @@ class Answered(Corpus):
         if answers < 1:
             raise UserError(f"answers is {answers}; each question is answered at least once")
         self.corpus, self.reward, self.answers = corpus, reward, answers
-        drawn = {"sampler": sampler or samplers.Sample(), "max_new_tokens": max_new_tokens, "seed": seed}
-        self.answering = AnsweringRun(run, device=device, **drawn)
+        self.answering = AnsweringRun(
+            run, sampler=sampler or samplers.Sample(), max_new_tokens=max_new_tokens, seed=seed, device=device
+        )
         self.judge = judged_by(reward)
 
     @classmethod

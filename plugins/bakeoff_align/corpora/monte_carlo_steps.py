@@ -79,8 +79,8 @@ class MonteCarloSteps(Answered):
             rollouts=self.rollouts,
         )
         for sample, own, told in zip(written, steps, labels, strict=True):
-            known = {"completion": sample.text, "right": told[-1], "rejected": None}
-            yield replace(sample.dialogue, **known, steps=tuple(own), step_labels=told)
+            asked = replace(sample.dialogue, rejected=None, steps=tuple(own), step_labels=told)
+            yield replace(asked, completion=sample.text, right=told[-1])
 
     def decides(self) -> Items[object]:
         return self.rollouts, self.separator

@@ -46,8 +46,8 @@ class SampledAnswers(Answered):
 
     def judged(self, dialogues: Items[Dialogue], samples: Items[Sample], purpose: str) -> Iterator[Dialogue]:
         for sample, right in zip(samples, self.judge(samples), strict=True):
-            told = {"completion": sample.text, "right": right, "rejected": None, "steps": (), "step_labels": ()}
-            yield replace(sample.dialogue, **told)
+            asked = replace(sample.dialogue, rejected=None, steps=(), step_labels=())
+            yield replace(asked, completion=sample.text, right=right)
 
     def decides(self) -> Items[object]:
         return ()

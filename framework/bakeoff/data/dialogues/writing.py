@@ -98,8 +98,8 @@ class DialogueWriter:
         if self.leave_out:
             return None
         raise UserError(
-            f"{where} has {longest} tokens, and a row holds {self.most} (data.length {self.most - 1} and one): set "
-            f"data.length to at least {longest - 1}, or data.leave_out_long: true to leave out such dialogues"
+            f"{where} has {longest} tokens, and a row holds {self.most}: set data.length higher by at least "
+            f"{longest - self.most}, or data.leave_out_long: true to leave out such dialogues"
         )
 
     def _check(self, encoded: Encoded) -> None:

@@ -61,6 +61,9 @@ class BradleyTerry(Judging):
         worse = template.row(dialogue.prompt, rejected, tokenizer)
         return Encoded([better, Row(worse.tokens, [0.0] * len(worse.tokens))], {"margin": dialogue.margin})
 
+    def planned(self, rows: int, length: int) -> dict[str, Tensor]:
+        return {"margin": torch.zeros(rows // 2)}
+
     def judged(self, scores: Tensor, batch: Batch) -> Judged:
         ends = last(batch)
         chosen, rejected = scores.gather(1, ends[:, None])[:, 0].view(-1, 2).unbind(1)

@@ -85,24 +85,29 @@ class Judging(Objective):
         return TokenLosses(told.nats, tokens.gather(1, last(batch)[:, None]).expand_as(tokens), told.weights)
 
 
+class ByLabels(Judging):
+    """`sigma(score)` is the probability that the text up to a token is right, where a row has a label for it."""
+
+    def planned(self, rows: int, length: int) -> dict[str, Tensor]:
+        return {"labels": torch.zeros(rows, self.tokens_wanted(length))}
+
+    def judged(self, scores: Tensor, batch: Batch) -> Judged:
+        labels = batch["labels"]
+        assert labels is not None
+        there = ~labels.isnan()
+        labels, weights = labels.nan_to_num(0.0).to(scores.dtype), there.to(scores.dtype)
+        nats = F.binary_cross_entropy_with_logits(scores, labels, reduction="none")
+        of_each = {"accuracy": (scores > 0) == (labels > 0.5), "probability": scores.sigmoid(), "right": labels}
+        means = {f"mean.{name}": mean((value * weights).sum(), weights.sum()) for name, value in of_each.items()}
+        return Judged(nats * weights, weights, scores.new_zeros(()), means)
+
+
 def last(batch: Batch) -> Tensor:
     """(B,) long: where the last real token of each row stands."""
     tokens, real = _tokens(batch), batch.get("real")
     if real is None:
         return tokens.new_full((len(tokens),), tokens.shape[1] - 1)
     return torch.where(real, torch.arange(tokens.shape[1], device=tokens.device), 0).amax(1)
-
-
-def judged_by_labels(scores: Tensor, batch: Batch) -> Judged:
-    """`sigma(score)` as the probability that the text up to a token is right, where the batch has a label for it."""
-    labels = batch["labels"]
-    assert labels is not None
-    there = ~labels.isnan()
-    labels, weights = labels.nan_to_num(0.0).to(scores.dtype), there.to(scores.dtype)
-    nats = F.binary_cross_entropy_with_logits(scores, labels, reduction="none")
-    of_each = {"accuracy": (scores > 0) == (labels > 0.5), "probability": scores.sigmoid(), "right": labels}
-    means = {f"mean.{name}": mean((value * weights).sum(), weights.sum()) for name, value in of_each.items()}
-    return Judged(nats * weights, weights, scores.new_zeros(()), means)
 
 
 def _language(model: Model, hidden: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,13 +8,12 @@ from typing import Any, ClassVar
 
 from bakeoff.errors import UserError
 from bakeoff.interfaces import Dialogue, Encoded, Reference, Row, Template, Tokenizer
-from torch import Tensor
 
-from bakeoff_align.objectives.judging.judging import Batch, Judged, Judging, judged_by_labels
+from bakeoff_align.objectives.judging.judging import ByLabels
 from bakeoff_align.steps import ends_of
 
 
-class Process(Judging):
+class Process(ByLabels):
     """`sigma(score)` at the last token of a step is the probability that the step is right; cross-entropy with labels.
 
     Labels from 0 to 1 come with the dialogues, exact or counted by rollouts (`monte_carlo_steps`).
@@ -53,9 +52,6 @@ class Process(Judging):
         weights[begin:] = [labels[-1]] * (len(spoken) - begin)
         before = len(prompt)
         return Encoded([Row(prompt + spoken, [0.0] * before + weights, [math.nan] * before + told)])
-
-    def judged(self, scores: Tensor, batch: Batch) -> Judged:
-        return judged_by_labels(scores, batch)
 
 
 def _check(dialogue: Dialogue) -> None:

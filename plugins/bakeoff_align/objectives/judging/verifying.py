@@ -7,15 +7,14 @@ from typing import Any, ClassVar
 
 from bakeoff.errors import UserError
 from bakeoff.interfaces import Dialogue, Encoded, Reference, Row, Template, Tokenizer
-from torch import Tensor
 
-from bakeoff_align.objectives.judging.judging import Batch, Judged, Judging, judged_by_labels
+from bakeoff_align.objectives.judging.judging import ByLabels
 
 #: What is judged: the text up to each token of the answer, or the whole answer.
 LEVELS = ("token", "solution")
 
 
-class Verifying(Judging):
+class Verifying(ByLabels):
     """`sigma(score)` is the probability that the answer, read so far, will be right; cross-entropy with `right`.
 
     Parameters
@@ -54,6 +53,3 @@ class Verifying(Judging):
             judged = [False] * (len(tokens) - 1) + [True]
         labels = [right if there else math.nan for there in judged]
         return Encoded([Row(tokens, [weight * right for weight in weights], labels)])
-
-    def judged(self, scores: Tensor, batch: Batch) -> Judged:
-        return judged_by_labels(scores, batch)

@@ -32,11 +32,15 @@ def shared(whole, how):
 
 
 def objective_equals_whole(how, use, **head):
-    """Terms, statistics and gradients."""
+    """Of pairs of completions."""
     whole = built(BLOCKS, head={"use": "vocabulary", **head}, tied_embedding=False)
-    own, partial = shared(whole, how)
     batch = rows((3, 4), (5, 9), (2, 1), (7, 6), prompts=[2, 2, 5, 5])
-    objective = find(use, "objective")()
+    same_on_ranks(find(use, "objective")(), whole, batch, how)
+
+
+def same_on_ranks(objective, whole, batch, how):
+    """Terms, statistics and gradients."""
+    own, partial = shared(whole, how)
     found = []
     for model in (whole, own):
         terms, statistics = objective(model, batch)
