@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from bakeoff import load_run
@@ -114,14 +114,12 @@ def _scores(measured: Measured) -> bool:
     return True
 
 
-def _begun(measured: Measured) -> object:
-    """The model that training began from."""
+def _begun(measured: Measured) -> Any:
+    """The model that training began from: the run that the recipe names, or the values that it draws."""
     if has_adapters(measured.model):
         return measured.model
-    path = measured.recipe.tree["weights"]
-    if path is None:
-        raise CapabilityError(
-            f"preference_accuracy: {type(measured.objective).__name__} compares with the model that training began "
-            "from, and the recipe names no run (weights) that it was; give by: sum or by: mean"
-        )
-    return load_run(path, device=measured.device).model
+    recipe, data = measured.recipe, measured.data
+    if recipe.tree["weights"] is not None:
+        return load_run(recipe.tree["weights"], device=measured.device).model
+    drawn = recipe.build("model", vocab_size=data.vocab_size, max_length=data.length)
+    return drawn.initialise(recipe.seed_of("initialisation")).to(measured.device)

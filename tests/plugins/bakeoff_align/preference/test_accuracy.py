@@ -1,6 +1,5 @@
 """Task `preference_accuracy`: counts by hand, its interval, and what a run's own objective says."""
 
-import math
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -12,6 +11,7 @@ from bakeoff.interfaces import Dialogue, Head, LayerContext, Result, Turn
 from bakeoff.parts.tokenizers.byte import ByteTokenizer
 from bakeoff.train import fit
 from bakeoff_align.preferences.preference_accuracy import PreferenceAccuracy
+from bakeoff_align.preferences.ranking import ranking
 from bakeoff_align.preferences.wilson import wilson
 from bakeoff_align.templates import Plain
 from scipy.stats import binomtest
@@ -109,15 +109,18 @@ def test_what_cannot_be_asked_is_told(by, given, said):
         asked(by, **given)
 
 
-def test_a_run_is_ranked_by_its_objective_against_what_it_began_from(preferring, tmp_path):
-    plain = {"model__blocks__layer__dropout": 0.0}
-    base = fit(preferring("sft", **plain), folder=tmp_path / "base", progress=False)
-    run = fit(preferring("dpo", weights=str(base.folder), **plain), folder=tmp_path / "run", progress=False)
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_run_is_ranked_by_its_objective_against_what_it_began_from(preferring, tmp_path, begun):
+    changes = {"model__blocks__layer__dropout": 0.0}
+    if begun:
+        changes["weights"] = str(fit(preferring("sft", **changes), folder=tmp_path / "base", progress=False).folder)
+    run = fit(preferring("dpo", **changes), folder=tmp_path / "run", progress=False)
     last = {row["name"]: row["value"] for row in run.means if row["step"] == 8}
-    found = PreferenceAccuracy().measure(Measured.of(run.model, run.data, run.recipe), lambda numbers: None)
+    known = Measured.of(run.model, run.data, run.recipe)
+    found = PreferenceAccuracy().measure(known, lambda numbers: None)
     assert found.figures["accuracy"] == pytest.approx(last["validation.accuracy"])
     assert "ranked by how much more probable it has become" in found.html
-    assert not math.isclose(last["validation.accuracy"], 0.5)
-    alone = run.recipe.override({"weights": None})
-    with pytest.raises(CapabilityError, match="the recipe names no run"):
-        PreferenceAccuracy().measure(Measured.of(run.model, run.data, alone), lambda numbers: None)
+    with torch.no_grad():
+        scores = torch.cat([ranking(known, None).score(b) for b in run.data.reading(known.objective).validation()])
+    margin = known.objective.beta * float((scores[::2] - scores[1::2]).mean())
+    assert margin == pytest.approx(last["validation.margin"], rel=1e-4)
