@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from bakeoff_align.log_probabilities import mean
 from bakeoff_align.objectives.judging.judging import Batch, Judged, Judging, last
+from bakeoff_align.objectives.rows import both_rows
 
 
 class BradleyTerry(Judging):
@@ -48,17 +49,7 @@ class BradleyTerry(Judging):
 
     def encode(self, dialogue: Dialogue, template: Template, tokenizer: Tokenizer) -> Encoded:
         """What was chosen and what was rejected; `UserError` where these are not two different answers."""
-        chosen, rejected = dialogue.completion, dialogue.rejected
-        for name, said in (("completion", chosen), ("rejected", rejected)):
-            if not said:
-                told = "is not there" if said is None else "is empty"
-                raise UserError(f"`{name}` {told}; a preference is of two answers, the better one first")
-        assert chosen is not None
-        assert rejected is not None
-        if chosen == rejected:
-            raise UserError(f"`completion` and `rejected` are equal, {chosen[:80]!r}; a preference is of two answers")
-        better = template.row(dialogue.prompt, chosen, tokenizer)
-        worse = template.row(dialogue.prompt, rejected, tokenizer)
+        better, worse = both_rows(dialogue, template, tokenizer, learner=type(self).__name__)
         return Encoded([better, Row(worse.tokens, [0.0] * len(worse.tokens))], {"margin": dialogue.margin})
 
     def planned(self, rows: int, length: int) -> dict[str, Tensor]:

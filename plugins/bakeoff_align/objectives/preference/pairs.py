@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Mapping
 
 import torch
-from bakeoff.errors import UserError
 from bakeoff.interfaces.dialogue import Dialogue, Encoded
 from bakeoff.interfaces.objective import Model, Statistics, Terms, TokenLosses
 from bakeoff.interfaces.template import Template
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from bakeoff_align.log_probabilities import lengths, mean, of_layers, told
 from bakeoff_align.objectives.preference.preference import Preference
+from bakeoff_align.objectives.rows import both_rows
 
 
 class Pairs(Preference):
@@ -31,21 +31,7 @@ class Pairs(Preference):
 
     def encode(self, dialogue: Dialogue, template: Template, tokenizer: Tokenizer) -> Encoded:
         """The chosen completion after the prompt, and the rejected one after the same."""
-        texts = {"completion": dialogue.completion, "rejected": dialogue.rejected}
-        for name, text in texts.items():
-            if not text:
-                fault = "missing" if text is None else "empty"
-                raise UserError(
-                    f"its `{name}` is {fault}; {type(self).__name__} learns from pairs of a `completion` that was "
-                    "chosen and another one that was `rejected`"
-                )
-        chosen, rejected = (template.row(dialogue.prompt, str(text), tokenizer) for text in texts.values())
-        if chosen.tokens == rejected.tokens:
-            raise UserError(
-                f"its `completion` and its `rejected` are the same, {str(dialogue.completion)[:80]!r}: a pair of equal "
-                "completions says nothing; leave it out"
-            )
-        return Encoded([chosen, rejected])
+        return Encoded([*both_rows(dialogue, template, tokenizer, learner=type(self).__name__)])
 
     def forward(self, model: Model, batch: Mapping[str, Tensor | None]) -> tuple[Terms, Statistics]:
         """Term "loss"; as means "accuracy", the share of pairs whose chosen completion has the greater reward, the

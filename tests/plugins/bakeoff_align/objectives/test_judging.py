@@ -207,11 +207,11 @@ def test_a_head_that_scores_nothing_is_named():
 @pytest.mark.parametrize(
     ("objective", "told", "reason"),
     [
-        (BradleyTerry(), {"completion": "a"}, "`rejected` is not there"),
-        (BradleyTerry(), {"rejected": "a"}, "`completion` is not there"),
+        (BradleyTerry(), {"completion": "a"}, "`rejected` is missing; BradleyTerry learns from pairs"),
+        (BradleyTerry(), {"rejected": "a"}, "`completion` is missing"),
         (BradleyTerry(), {"completion": "", "rejected": "a"}, "`completion` is empty"),
         (BradleyTerry(), {"completion": "a", "rejected": ""}, "`rejected` is empty"),
-        (BradleyTerry(), {"completion": "a", "rejected": "a"}, "are equal, 'a'"),
+        (BradleyTerry(), {"completion": "a", "rejected": "a"}, "are the same, 'a'"),
         (Process(), {"completion": "a"}, "`steps` is empty"),
         (Process(), {"steps": ("a", "b"), "step_labels": (1.0,)}, "2 steps and 1 step_labels"),
         (Process(), {"steps": ("a", ""), "step_labels": (1.0, 1.0)}, "step 2 of 2 is empty"),
