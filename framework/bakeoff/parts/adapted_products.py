@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
@@ -69,12 +70,10 @@ class Adapter(Part):
         return torch.add(y, product(product(x, self.down.weight), self.up.weight), alpha=self.scale)
 
     def added_to(self, weight: Tensor) -> Tensor:
-        """W + s B A, for who multiplies by the sum; W itself while parameters are filled."""
-        if not self.switch.on or (not torch.compiler.is_compiling() and init.filling()):
+        """W + s B A, for who multiplies by the sum; W itself where it is filled, or is not whole and so not used."""
+        if not self.switch.on or (not torch.compiler.is_compiling() and init.filling()) or hasattr(weight, "to_local"):
             return weight
-        if weight.is_meta:
-            return weight + self.scale * (self.up.weight @ self.down.weight)
-        with torch.autocast(weight.device.type, enabled=False):
+        with nullcontext() if weight.is_meta else torch.autocast(weight.device.type, enabled=False):
             return weight + self.scale * (self.up.weight @ self.down.weight)
 
 

@@ -21,13 +21,18 @@ def disagreements(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> l
 
 
 def _shared(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> list[str]:
-    first: dict[int, str] = {}
-    pairs = [(first.setdefault(tensor.data_ptr(), name), name) for name, tensor in ours.items() if tensor.numel()]
+    first: dict[tuple[int, int], str] = {}
+    pairs = [(first.setdefault(_place(tensor), name), name) for name, tensor in ours.items() if tensor.numel()]
     return [
         f"{name}: differs from {other} there, is the same weight here"
         for other, name in pairs
         if not torch.equal(theirs[other], theirs[name])
     ]
+
+
+def _place(tensor: Tensor) -> tuple[int, int]:
+    """Equal for tensors that begin at the same memory, or would if they had any."""
+    return tensor.untyped_storage()._cdata, int(tensor.storage_offset())
 
 
 def _shape(tensor: Tensor | None) -> str:
