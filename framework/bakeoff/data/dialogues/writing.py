@@ -127,8 +127,8 @@ def _dialogues(corpus: Corpus, split: str) -> Iterator[Dialogue]:
 def said_of(part: Any) -> str:
     """All that decides what a template or an objective makes of a dialogue: its class, code and plain arguments."""
     cls = type(part)
-    source = inspect.getsourcefile(cls)
-    code = file_hash(Path(source)) if source else ""
+    ours = [base for base in cls.__mro__ if base.__module__.partition(".")[0] not in ("abc", "builtins", "torch")]
+    code = [file_hash(Path(source)) for source in map(inspect.getsourcefile, ours) if source]
     plain = {name: value for name, value in vars(part).items() if isinstance(value, _PLAIN) and name[0] != "_"}
     told = repr(sorted((name, repr(value)) for name, value in plain.items()))
     return hashlib.sha256(f"{cls.__module__}:{cls.__qualname__}\n{code}\n{told}".encode()).hexdigest()

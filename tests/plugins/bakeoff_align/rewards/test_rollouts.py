@@ -18,6 +18,7 @@ from bakeoff.testing.host import model
 from bakeoff.train import fit, import_weights, load_run
 from bakeoff_align.corpora.monte_carlo_steps import MonteCarloSteps
 from bakeoff_align.corpora.sampled_answers import SampledAnswers
+from bakeoff_align.corpora.sampled_pairs import SampledPairs
 from bakeoff_align.rewards.exact_match import ExactMatch
 from bakeoff_align.rewards.length_reward import LengthReward
 from bakeoff_align.rewards.process_reward import ProcessReward
@@ -119,6 +120,20 @@ def test_sampled_answers_are_as_right_as_the_reward_says():
     assert abs(right - 50) < 3 * math.sqrt(25)
 
 
+def test_pairs_are_of_a_better_and_a_worse_answer(caplog):
+    known = [replace(QUESTION, answer=answer) for answer in ("a", "b", "z")]
+    corpus = drawn_from(SampledPairs, saying("ab", max_new_tokens=1), 0, ExactMatch(), answers=16)
+    with caplog.at_level(logging.INFO):
+        found = list(corpus.judged(known, corpus.answering.answers(known, 16, "x"), "x"))
+    assert [(pair.completion, pair.rejected, pair.margin) for pair in found] == [("a", "b", 1.0), ("b", "a", 1.0)]
+    assert "x: 1 of 3 questions have answers that are all worth the same" in caplog.text  # nobody says "z"
+
+
+def test_a_pair_takes_two_answers():
+    with pytest.raises(UserError, match="answers is 1; a pair takes at least 2"):
+        drawn_from(SampledPairs, saying("ab"), 0, ExactMatch(), answers=1)
+
+
 def test_answers_without_a_text_are_told_of(caplog):
     corpus = drawn_from(MonteCarloSteps, saying("a"), 3, EndsInA(), rollouts=1)
     network, tokenizer, _ = corpus.answering._opened
@@ -174,9 +189,13 @@ def test_slips_are_named(make, reason):
         make()
 
 
-@pytest.mark.parametrize("name", ["sampled_answers", "monte_carlo_steps"])
+@pytest.mark.parametrize("name", ["sampled_answers", "sampled_pairs", "monte_carlo_steps"])
 def test_laws(runs, name):
-    more = {"rollouts": 2} if name == "monte_carlo_steps" else {}
+    more = {
+        "sampled_answers": {},
+        "sampled_pairs": {"reward": {"use": "format_reward", "markers": ["e"]}},  # some have one
+        "monte_carlo_steps": {"rollouts": 2},
+    }[name]
     told = {
         "corpus": SUMS,
         "run": runs("plain"),
