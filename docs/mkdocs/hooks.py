@@ -38,6 +38,7 @@ def on_config(config: Any) -> Any:
                 {"Many devices": "parallel.md"},
                 {"Long contexts": "long_context.md"},
                 {"Retrieval": "retrieval.md"},
+                {"Answers and feedback": "feedback.md"},
                 {"Contracts": "contracts.md"},
                 *({page.title: page.uri} for page in notebooks.sources(DOCS)),
             ]

@@ -13,7 +13,7 @@ from bakeoff.train import fit
 from . import published
 
 RECIPES = published.MODELS.parent
-FOLDERS = ("", "compare/", "long_context/", "retrieval/")
+FOLDERS = ("", "align/", "compare/", "long_context/", "retrieval/")
 FILES = sorted(path for folder in FOLDERS for path in RECIPES.glob(f"{folder}*.yaml"))
 COMPARISONS = [path for path in FILES if "arms:" in path.read_text()]
 

@@ -113,7 +113,7 @@ def test_a_collection_lasts_its_passes_and_updates(answering, tmp_path):
     assert held["state_dict"]["objective.scale"] != 0.5  # what the objective made is trained
     assert len(held["collection"]["held"]["tokens"]) == 8
     told = {row["name"] for row in run.means}
-    assert told == {"rows", "number"}
+    assert told == {"loss", "rows", "number"}
     assert run.metrics["bits_per_byte"] > 0  # of the completions that are held out
 
 

@@ -283,6 +283,8 @@ class TrainingModule(LeanModule):
         terms = [name.removeprefix("sum.") for name in plain if name.startswith("sum.")]
         means = {term: plain[f"sum.{term}"] / (plain[f"weight.{term}"] or math.inf) for term in terms}
         pairs = {}
+        if self.objective.reads_dialogues:  # for others, the curve's loss is what is trained
+            pairs = {term: (plain[f"sum.{term}"], plain[f"weight.{term}"]) for term in terms}
         for name in self.totals.places:
             if name.startswith(MEAN):
                 total, weight = self.totals[name].tolist()

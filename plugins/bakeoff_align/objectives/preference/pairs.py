@@ -12,8 +12,8 @@ from bakeoff.interfaces.template import Template
 from bakeoff.interfaces.tokenizer import Tokenizer
 from torch import Tensor
 
-from bakeoff_align.log_probabilities import lengths, mean, of_layers, told
-from bakeoff_align.objectives.preference.preference import Preference
+from bakeoff_align.log_probabilities import lengths, mean, of_layers, summed, told
+from bakeoff_align.objectives.preference.preference import Preference, of_each_token
 from bakeoff_align.objectives.rows import both_rows
 
 
@@ -24,6 +24,8 @@ class Pairs(Preference):
     """
 
     rows_each = 2
+    language: float = 0.0
+    """Coefficient of what a token of the chosen completion costs, its mean over the completion."""
 
     @abstractmethod
     def losses(self, chosen: Tensor, rejected: Tensor) -> Tensor:
@@ -41,7 +43,11 @@ class Pairs(Preference):
         chosen, rejected = self.scores(model, batch, found).view(-1, 2).unbind(1)
         counts = (lengths(weights) > 0).view(-1, 2).all(1)  # rows that fill a batch up are no pairs
         count = counts.sum().to(chosen)
-        loss = torch.where(counts, self.losses(chosen, rejected), 0).sum()
+        losses = self.losses(chosen, rejected)
+        if self.language:
+            said = of_each_token(summed(found.log_probabilities, weights), found)
+            losses = losses - self.language * said.view(-1, 2)[:, 0]
+        loss = torch.where(counts, losses, 0).sum()
         share = (weights > 0) / lengths(weights).clamp(min=1)[:, None] * _first_of_pairs(counts)[:, None]
         terms, statistics = of_layers(model, found, count, share)
         told_of = {
