@@ -75,6 +75,9 @@ class TwoRows(Sound):
         (row,) = super().encode(dialogue, template, tokenizer).rows
         return Encoded([row, row], {"right": dialogue.right})
 
+    def planned(self, rows, length):
+        return {"right": torch.ones(rows // 2)}
+
     def forward(self, model, batch):
         terms, statistics = super().forward(model, batch)
         there = (batch["weights"][::2] > 0).any(1).float()
@@ -102,12 +105,20 @@ class Repeats(PolicyObjective):
     def credit(self, rows):
         return {"factor": torch.full((3,), 2.0)}
 
+    def planned(self, rows, length):
+        return {"factor": torch.ones(rows)}
+
     def forward(self, model, batch):
         terms, statistics = self.inner(model, batch)
         return {name: (total * batch["factor"].max(), weight) for name, (total, weight) in terms.items()}, statistics
 
     def token_losses(self, model, batch):
         return self.inner.token_losses(model, batch)
+
+
+class PlansAValueARow(TwoRows):
+    def planned(self, rows, length):
+        return {"right": torch.ones(rows)}
 
 
 class RepeatsPrompts(Repeats):
@@ -135,6 +146,7 @@ def test_sound_ones_keep_the_laws(sound: type) -> None:
         (CountsPadding, "padding", "a dialogue a row, 5 more tokens of padding: term 'loss' is"),
         (CountsEmptyRows, "padding", "rows of nothing but padding: statistic 'mean.rows' is [4.0, 4.0] and not [3.0"),
         (PacksCarelessly, "packing", "term 'loss' is"),
+        (PlansAValueARow, "plan", "'right' is (3,) in a batch, and planned as (6,)"),
         (Averages, "terms", "a dialogue a row: term 'loss' is"),
         (CostsOtherwise, "terms", "a dialogue a row: token_losses add up to"),
     ],

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import is_fake
 
 from bakeoff.interfaces.cut import held, local, shares_of
 from bakeoff.interfaces.part import Part
@@ -144,6 +145,8 @@ def initialise(module: nn.Module, *, seed: int, depth: int = 1) -> None:
         _reset(module)
     finally:
         _naming.reset(token)
+    if any(map(is_fake, module.parameters())):  # a plan, which has shapes and no values
+        return
     unfilled = [name for name, parameter in module.named_parameters() if bool(local(parameter)[0].isnan().any())]
     if unfilled:
         raise ValueError(f"left unfilled by initialisation: {', '.join(unfilled)}")

@@ -1,4 +1,5 @@
-"""Objectives that read dialogues: padding says nothing, prompts are no targets, dialogues in one row are apart."""
+"""Objectives that read dialogues: padding says nothing, prompts are no targets, dialogues in one row are apart; and a
+plan knows what a batch holds."""
 
 from __future__ import annotations
 
@@ -14,6 +15,9 @@ from bakeoff.testing.candidate import Candidate
 from bakeoff.testing.dialogues import Batch, Rows
 from bakeoff.testing.law import Broken, NotApplicable, law
 from bakeoff.testing.laws.objective import batches, built
+
+#: What the trainer itself knows of a batch.
+_ALWAYS = ("tokens", "weights", "documents", "real")
 
 
 @law(None, "padding", "objective")
@@ -65,6 +69,22 @@ def packing(candidate: Candidate) -> None:
     for name, value in apart.items():
         if not torch.allclose(together[name], value, rtol=1e-6, atol=1e-9):
             raise Broken(f"{name} is {together[name].tolist()} where rows are shared, and {value.tolist()} where not")
+
+
+@law(None, "plan", "objective")
+def plan(candidate: Candidate) -> None:
+    """`planned` names all that a batch holds beside tokens, weights, documents and `real`, in the same shapes."""
+    for objective, _, rows in _read(candidate):
+        told = {name: tuple(held.shape) for name, held in rows.batch.items() if held is not None}
+        B, L = told["tokens"]
+        length = L - objective.tokens_wanted(0)
+        planned = {name: tuple(held.shape) for name, held in objective.planned(B, length).items()}
+        held = {name: shape for name, shape in told.items() if name not in _ALWAYS}
+        for name in sorted(held.keys() | planned.keys()):
+            if held.get(name) != planned.get(name):
+                raise Broken(
+                    f"{rows.told}: '{name}' is {held.get(name)} in a batch, and planned as {planned.get(name)}"
+                )
 
 
 def _read(candidate: Candidate) -> Iterator[tuple[Any, LanguageModel, Rows]]:

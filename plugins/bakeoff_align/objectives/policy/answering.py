@@ -39,6 +39,9 @@ class Answering(PolicyObjective):
 
     fewest: int = 1
     """Answers to a prompt that it takes at least."""
+    by_token: tuple[str, ...] = ("old",)
+    """What (N, L) a collection holds beside the rows; `by_answer` : what (N,)."""
+    by_answer: tuple[str, ...] = ("reward", "length", "gap")
 
     def __init__(self, *, reward: Reward, max_new_tokens: int, group: int, passes: int, updates: int):
         super().__init__()
@@ -80,6 +83,11 @@ class Answering(PolicyObjective):
     def look(self, model: Model, batch: Mapping[str, Tensor | None]) -> Rows:
         """(B, T) each, of the targets of a batch, before training on them: `old`."""
         return {"old": told(model, batch).log_probabilities}
+
+    def planned(self, rows: int, length: int) -> dict[str, Tensor]:
+        """What a collection holds."""
+        wide = {name: torch.zeros(rows, self.tokens_wanted(length)) for name in self.by_token}
+        return wide | {name: torch.ones(rows) for name in self.by_answer}
 
     def token_losses(self, model: Model, batch: Mapping[str, Tensor | None]) -> TokenLosses:
         """Nats of the targets; there are none where a dialogue has no completion."""

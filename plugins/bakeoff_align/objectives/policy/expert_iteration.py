@@ -40,6 +40,8 @@ class ExpertIteration(Answering):
         "https://arxiv.org/abs/2312.06585",
     )
 
+    by_answer = (*Answering.by_answer, "kept")
+
     def __init__(
         self,
         *,

@@ -46,6 +46,7 @@ class GRPO(PolicyGradient):
         "https://arxiv.org/abs/2402.03300",
     )
     fewest = 2
+    by_answer = (*PolicyGradient.by_answer, "advantages", "degenerate")
 
     def __init__(
         self,

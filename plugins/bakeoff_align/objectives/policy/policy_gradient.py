@@ -66,6 +66,8 @@ class PolicyGradient(Answering):
             raise UserError(f"beta is {beta}; it must be 0 or more")
         self.clip_low, self.clip_high, self.beta = clip_low, clip_high, beta
         self.before: ReferenceModel | None = None
+        if beta > 0:
+            self.by_token = (*self.by_token, "reference")
 
     def attach(self, model: Model, seed: int) -> None:
         """Keep the model as it stands, where `beta` asks for it."""

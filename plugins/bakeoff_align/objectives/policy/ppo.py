@@ -50,6 +50,8 @@ class PPO(PolicyGradient):
         "Schulman et al.", 2017, "Proximal Policy Optimization Algorithms", "https://arxiv.org/abs/1707.06347"
     )
 
+    by_token = (*PolicyGradient.by_token, "values", "advantages", "returns")
+
     def __init__(
         self,
         *,
@@ -84,6 +86,8 @@ class PPO(PolicyGradient):
         self.gamma, self.lam = gamma, lam
         self.whiten_rewards, self.whiten_advantages = whiten_rewards, whiten_advantages
         self.coefficient = Coefficient(beta, target=target_kl)
+        if beta > 0:
+            self.by_answer = (*self.by_answer, "beta")
         self.value: ValueHead
 
     @classmethod
@@ -98,9 +102,9 @@ class PPO(PolicyGradient):
         super().attach(model, seed)
         embedding = model.backbone.embedding
         vocab_size, d_model = embedding.shape
-        self.value = ValueHead(LayerContext(d_model=d_model, vocab_size=vocab_size, max_length=1))
+        with embedding.device:
+            self.value = ValueHead(LayerContext(d_model=d_model, vocab_size=vocab_size, max_length=1))
         initialise(self.value, seed=seed)
-        self.value.to(embedding.device)
 
     def look(self, model: Model, batch: Mapping[str, Tensor | None]) -> Rows:
         """`old`, `reference` where there is one, and `values`."""

@@ -39,6 +39,7 @@ class RLOO(PolicyGradient):
         "https://arxiv.org/abs/2402.14740",
     )
     fewest = 2
+    by_answer = (*PolicyGradient.by_answer, "advantages", "degenerate")
 
     def __init__(
         self,
