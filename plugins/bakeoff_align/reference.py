@@ -12,6 +12,7 @@ from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.cut import shares_of
 from bakeoff.interfaces.objective import Model
 from bakeoff.parts.adapters import has_adapters, without
+from bakeoff.parts.modes import evaluating
 from torch import Tensor, nn
 
 from bakeoff_align.log_probabilities import token_log_probabilities
@@ -70,15 +71,3 @@ def _refuse_pieces(model: nn.Module, who: str) -> None:
             f"{who} compares with a frozen copy of the model that it begins from, and the ranks of a mesh hold pieces "
             "of it: use trainer.strategy: ddp, or train adapters, without which the model is its own reference"
         )
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; afterwards each module is again in the mode that it was in."""
-    modes = [(part, part.training) for part in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for part, mode in modes:
-            part.training = mode

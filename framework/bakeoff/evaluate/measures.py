@@ -15,7 +15,7 @@ from bakeoff.evaluate.stepping import TrainingSteps
 from bakeoff.model.bits import evaluate_bits
 from bakeoff.model.decoding import Rows
 from bakeoff.model.looking import reads_neighbours
-from bakeoff.model.modes import evaluating
+from bakeoff.parts.modes import evaluating
 from bakeoff.parts.samplers import Greedy
 
 Measure = Callable[[Measured], dict[str, float]]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bakeoff.interfaces.objective import MEAN, Objective, Statistics, Terms, TokenLosses
 from bakeoff.model.carrying import before
-from bakeoff.model.modes import evaluating
+from bakeoff.parts.modes import evaluating
 
 
 def evaluate_bits(

@@ -18,7 +18,7 @@ from bakeoff.model.answers import Answer, HeardAnswer
 from bakeoff.model.decoding import Rows
 from bakeoff.model.language_model import LanguageModel
 from bakeoff.model.looking import Lookup
-from bakeoff.model.modes import evaluating
+from bakeoff.parts.modes import evaluating
 from bakeoff.parts.samplers import Greedy
 
 #: Texts or ids.

@@ -13,10 +13,10 @@ from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.component import Reference
 from bakeoff.interfaces.dialogue import Row
 from bakeoff.interfaces.task import Answer, Figure, Progress, Task
+from bakeoff.parts.modes import evaluating
 
 from bakeoff_align.preferences.ranking import Ranking, ranking
 from bakeoff_align.preferences.wilson import wilson
-from bakeoff_align.reference import evaluating
 
 if TYPE_CHECKING:
     from bakeoff.evaluate.measured import Measured

@@ -18,7 +18,7 @@ from bakeoff.data.retrieval.lookup import Lookup
 from bakeoff.errors import UserError
 from bakeoff.evaluate.measured import Measured
 from bakeoff.evaluate.precision import autocast
-from bakeoff.model.modes import evaluating
+from bakeoff.parts.modes import evaluating
 
 #: Intervals are over documents where at least so many were read, else over rows.
 FEWEST = 20

@@ -13,7 +13,7 @@ from bakeoff.errors import CapabilityError, UserError
 from bakeoff.interfaces.result import Result
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.model import LanguageModel
-from bakeoff.model.modes import evaluating
+from bakeoff.parts.modes import evaluating
 
 #: What a mixer puts out, for which no field of a state is called.
 OUTPUT = "output"

@@ -21,8 +21,8 @@ from bakeoff.evaluate.tasks.power_law import PowerLaw, fit
 from bakeoff.interfaces.component import Reference
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.interfaces.task import Answer, Figure, Progress, Task
-from bakeoff.model.modes import evaluating
 from bakeoff.parts.curve_html import Line, curve_html, curve_style
+from bakeoff.parts.modes import evaluating
 
 #: Bins in which a curve is told, for each doubling of the context.
 PER_DOUBLING = 4

@@ -21,7 +21,7 @@ from bakeoff.interfaces.sequence import Sequence
 from bakeoff.interfaces.task import Answer, Figure, Progress, Task
 from bakeoff.model import LanguageModel
 from bakeoff.model.cost import plan
-from bakeoff.model.modes import evaluating
+from bakeoff.parts.modes import evaluating
 from bakeoff.recipe import Recipe
 from bakeoff.recipe.demands import outlined
 from bakeoff.train.optimizers import build_optimizer

@@ -22,7 +22,7 @@ from bakeoff.interfaces.task import Answer, Figure, Progress, Task
 from bakeoff.interfaces.tokenizer import Tokenizer
 from bakeoff.model import LanguageModel
 from bakeoff.model.generate import complete
-from bakeoff.model.modes import evaluating
+from bakeoff.parts.modes import evaluating
 
 TEMPLATE = "{context}\n{question}\nThe special magic {city} number is:"
 

@@ -14,7 +14,7 @@ from bakeoff.interfaces.backbone import Backbone
 from bakeoff.interfaces.router import Router, Routing, Slots
 from bakeoff.interfaces.sequence import Sequence
 from bakeoff.model import LanguageModel
-from bakeoff.model.modes import evaluating
+from bakeoff.parts.modes import evaluating
 
 
 class Choices(NamedTuple):

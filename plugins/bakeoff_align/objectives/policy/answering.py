@@ -15,11 +15,11 @@ from bakeoff.interfaces.reward import Reward
 from bakeoff.interfaces.template import Template
 from bakeoff.interfaces.tokenizer import Tokenizer
 from bakeoff.parts.judging import scores
+from bakeoff.parts.modes import evaluating
 from torch import Tensor
 
 from bakeoff_align.log_probabilities import Told, lengths, mean, summed, told
 from bakeoff_align.objectives.policy.answers import Rows, drawn, looked_at
-from bakeoff_align.reference import evaluating
 
 
 class Answering(PolicyObjective):

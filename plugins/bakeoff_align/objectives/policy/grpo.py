@@ -7,17 +7,19 @@ from typing import Any, Literal
 from bakeoff.errors import UserError
 from bakeoff.interfaces.component import Reference
 from bakeoff.interfaces.reward import Reward
+from torch import Tensor
 
-from bakeoff_align.log_probabilities import Told, mean, summed
-from bakeoff_align.objectives.policy.advantages import alike, group_advantages
+from bakeoff_align.log_probabilities import Told, mean
+from bakeoff_align.objectives.policy.advantages import group_advantages
 from bakeoff_align.objectives.policy.answering import at_targets
 from bakeoff_align.objectives.policy.answers import Rows
-from bakeoff_align.objectives.policy.kl import k1, k3
+from bakeoff_align.objectives.policy.groups import Grouped
+from bakeoff_align.objectives.policy.kl import k3
 from bakeoff_align.objectives.policy.normalising import NORMALISERS
-from bakeoff_align.objectives.policy.policy_gradient import PolicyGradient, Pull
+from bakeoff_align.objectives.policy.policy_gradient import Pull
 
 
-class GRPO(PolicyGradient):
+class GRPO(Grouped):
     """Each token of an answer is as good as the answer is above the mean of its group.
 
     A group whose answers are all judged alike has advantages of exactly 0; "mean.degenerate_groups" is their share.
@@ -45,8 +47,6 @@ class GRPO(PolicyGradient):
         "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
         "https://arxiv.org/abs/2402.03300",
     )
-    fewest = 2
-    by_answer = (*PolicyGradient.by_answer, "advantages", "degenerate")
 
     def __init__(
         self,
@@ -86,15 +86,14 @@ class GRPO(PolicyGradient):
         unbiased = {"kl": "reward", "standardise": False, "normalise": "length", "clip_high": 0.28}
         return [given, {**given, **unbiased}, {**given, "normalise": "batch", "beta": 0.0}]
 
-    def credit(self, rows: Rows) -> Rows:
-        """`advantages` (N,), and `degenerate` (N,): 1 for an answer of a group that is judged alike."""
-        judged = rows["reward"]
-        if self.kl == "reward" and self.beta > 0:
-            judged = judged - self.beta * summed(k1(rows["old"], rows["reference"]), rows["weights"])
-        groups = judged.view(-1, self.group)
-        flat = alike(groups).to(judged)[:, None].expand_as(groups)
-        advantages = group_advantages(groups, standardise=self.standardise)
-        return {"advantages": advantages.flatten(), "degenerate": flat.flatten()}
+    @property
+    def charged(self) -> bool:
+        """Only where the KL is not in the loss."""
+        return self.kl == "reward" and self.beta > 0
+
+    def compared(self, groups: Tensor) -> Tensor:
+        """What is above the group's mean, in its standard deviations where `standardise` says so."""
+        return group_advantages(groups, standardise=self.standardise)
 
     def pull(self, said: Told, rows: Rows) -> Pull:
         """Term "loss", whose weight is answers, or tokens where `normalise` is "batch"."""

@@ -6,17 +6,18 @@ from typing import Any
 
 from bakeoff.interfaces.component import Reference
 from bakeoff.interfaces.reward import Reward
+from torch import Tensor
 
 from bakeoff_align.log_probabilities import Told, mean, summed
-from bakeoff_align.objectives.policy.advantages import alike, leave_one_out
+from bakeoff_align.objectives.policy.advantages import leave_one_out
 from bakeoff_align.objectives.policy.answering import at_targets
 from bakeoff_align.objectives.policy.answers import Rows
-from bakeoff_align.objectives.policy.kl import k1
+from bakeoff_align.objectives.policy.groups import Grouped
 from bakeoff_align.objectives.policy.normalising import by_sequence
-from bakeoff_align.objectives.policy.policy_gradient import PolicyGradient, Pull
+from bakeoff_align.objectives.policy.policy_gradient import Pull
 
 
-class RLOO(PolicyGradient):
+class RLOO(Grouped):
     """A whole answer is one action, as good as its reward, less its KL, is above the mean of the others of its group.
 
     With one pass of one update its gradient is that of REINFORCE; further ones are clipped by the ratio of answers'
@@ -38,8 +39,6 @@ class RLOO(PolicyGradient):
         "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
         "https://arxiv.org/abs/2402.14740",
     )
-    fewest = 2
-    by_answer = (*PolicyGradient.by_answer, "advantages", "degenerate")
 
     def __init__(
         self,
@@ -70,14 +69,9 @@ class RLOO(PolicyGradient):
         given = {"reward": {"use": "length_reward", "target": 2}, "max_new_tokens": 3, "group": 3}
         return [given, {**given, "beta": 0.0}]
 
-    def credit(self, rows: Rows) -> Rows:
-        """`advantages` (N,), and `degenerate` (N,): 1 for an answer of a group that is judged alike."""
-        judged = rows["reward"]
-        if self.beta > 0:
-            judged = judged - self.beta * summed(k1(rows["old"], rows["reference"]), rows["weights"])
-        groups = judged.view(-1, self.group)
-        flat = alike(groups).to(judged)[:, None].expand_as(groups)
-        return {"advantages": leave_one_out(groups).flatten(), "degenerate": flat.flatten()}
+    def compared(self, groups: Tensor) -> Tensor:
+        """What is above the mean of the others."""
+        return leave_one_out(groups)
 
     def pull(self, said: Told, rows: Rows) -> Pull:
         """Term "loss", whose weight is answers."""
