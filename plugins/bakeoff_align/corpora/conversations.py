@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from bakeoff.interfaces.dialogue import ASSISTANT, Dialogue, Turn
 from bakeoff.parts.corpora.json_rows import BadRow, JsonRows, text_in
 
-from bakeoff_align.corpora.dealt import DealtDialogues
+from bakeoff_align.corpora.json_dialogues import JsonDialogues
 from bakeoff_align.corpora.messages import Messages, number_in
 from bakeoff_align.rewards.final import final_answer
 
 
-class Conversations(DealtDialogues):
+class Conversations(JsonDialogues):
     """One dialogue a row: `{"messages": [{"role": …, "content": …}, …]}`, or `{"prompt": …, "completion": …}`.
 
     The last message, if it is the assistant's, is the completion, and those before it are the prompt. A prompt is a
@@ -63,24 +62,9 @@ class Conversations(DealtDialogues):
         told = {"lack": "hold no conversation", "advice": "name other fields"}
         self.rows = JsonRows("conversations", path, bad_rows, self._read, **told)
 
-    @classmethod
-    def examples(cls) -> list[dict[str, Any]]:
-        """None: it needs data from elsewhere."""
-        return []
-
-    def all(self) -> Iterator[Dialogue]:
-        return iter(self.rows)
-
     def fingerprint(self) -> str:
         fields = [self.written, self.messages, self.prompt, self.context, self.completion, self.label, self.answer]
         return self.rows.fingerprint(f"{[*fields, self.answer_marker, self.bad_rows, self.validation, self.seed]}")
-
-    def size(self) -> int:
-        return self.rows.size()
-
-    @property
-    def licence(self) -> str:
-        return "unknown: the user's own files"
 
     def _read(self, row: dict[str, Any]) -> Dialogue:
         prompt, completion = self._turns(row)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from bakeoff.interfaces.dialogue import Dialogue, Turn
 from bakeoff.parts.corpora.json_rows import BadRow, JsonRows
 
-from bakeoff_align.corpora.dealt import DealtDialogues
+from bakeoff_align.corpora.json_dialogues import JsonDialogues
 from bakeoff_align.corpora.messages import Messages, number_in
 
 
-class Preferences(DealtDialogues):
+class Preferences(JsonDialogues):
     """One pair a row: `{"prompt": …, "chosen": …, "rejected": …}`, and "margin", by how much, where that is known.
 
     A prompt is a text, which is a user's, or messages, `[{"role": …, "content": …}, …]`. An answer is a text or
@@ -48,24 +47,9 @@ class Preferences(DealtDialogues):
         told = {"lack": "hold no pair of answers", "advice": "name other fields"}
         self.rows = JsonRows("preferences", path, bad_rows, self._read, **told)
 
-    @classmethod
-    def examples(cls) -> list[dict[str, Any]]:
-        """None: it needs data from elsewhere."""
-        return []
-
-    def all(self) -> Iterator[Dialogue]:
-        return iter(self.rows)
-
     def fingerprint(self) -> str:
         fields = [self.prompt, self.chosen, self.rejected, self.margin]
         return self.rows.fingerprint(f"{[*fields, self.bad_rows, self.validation, self.seed]}")
-
-    def size(self) -> int:
-        return self.rows.size()
-
-    @property
-    def licence(self) -> str:
-        return "unknown: the user's own files"
 
     def _read(self, row: dict[str, Any]) -> Dialogue:
         written = Messages()
