@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -42,21 +42,27 @@ class Preparation:
         with tempfile.TemporaryDirectory() as saved:
             untrained.save(Path(saved))
             arguments = hash_folder(Path(saved))
-        key = _hash("tokenizer", FORMAT, self.texts, _class(untrained), arguments, limit)
+        key = key_of("tokenizer", FORMAT, self.texts, _class(untrained), arguments, limit)
         folder = self.cache / "tokenizers" / key
         if not folder.is_dir():
-            with self._writing(folder, 0), locked(folder.with_suffix(".lock"), f"tokenizer {key}"):
+            with (
+                writing_cache(folder, lambda: self._room(folder, 0)),
+                locked(folder.with_suffix(".lock"), f"tokenizer {key}"),
+            ):
                 if not folder.is_dir():
                     self._train(untrained, folder, limit)
         return type(untrained).load(folder), hash_folder(folder)
 
     def store(self, tokenizer: Tokenizer, learnt: str) -> Path:
         """The folder of the token store under a trained tokenizer; its name is a hash of all that it hangs on."""
-        key = _hash("tokens", FORMAT, self.texts, _class(tokenizer), learnt)
+        key = key_of("tokens", FORMAT, self.texts, _class(tokenizer), learnt)
         folder = self.cache / "tokens" / key
         if is_whole(folder):
             return folder
-        with self._writing(folder, tokenizer.vocab_size), locked(folder.with_suffix(".lock"), f"tokens {key}"):
+        with (
+            writing_cache(folder, lambda: self._room(folder, tokenizer.vocab_size)),
+            locked(folder.with_suffix(".lock"), f"tokens {key}"),
+        ):
             if not is_whole(folder):
                 about = {"corpus": self.texts, "tokenizer": _class(tokenizer), "licence": self.corpus.licence}
                 with Bar("tokenising", self.corpus.size(), show=self.progress) as bar:
@@ -85,18 +91,6 @@ class Preparation:
             if seen >= limit:
                 return
 
-    @contextmanager
-    def _writing(self, folder: Path, vocab_size: int) -> Iterator[None]:
-        """A write that fails is the user's to mend: says where, why, and how much room it takes."""
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            yield
-        except OSError as error:
-            raise UserError(
-                f"cannot write {folder}: {error.strerror or error}; {self._room(folder, vocab_size)}; make room, or "
-                "choose another folder with data.cache or the environment variable BAKEOFF_CACHE"
-            ) from error
-
     def _room(self, folder: Path, vocab_size: int) -> str:
         partial = folder.with_name(folder.name + ".partial")
         written = sum(path.stat().st_size for path in partial.glob("*")) if partial.is_dir() else 0
@@ -105,6 +99,20 @@ class Preparation:
             return f"{written:,} bytes were written, which the next run goes on from"
         most = size * id_type(vocab_size).itemsize
         return f"it takes up to {most:,} bytes, of which {written:,} were written, which the next run goes on from"
+
+
+@contextmanager
+def writing_cache(folder: Path, room: Callable[[], str] | None = None) -> Iterator[None]:
+    """A write to the cache that fails is the user's to mend: says where, why, and how much `room` it takes."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        told = "" if room is None else f"{room()}; "
+        raise UserError(
+            f"cannot write {folder}: {error.strerror or error}; {told}make room, or choose another folder with "
+            "data.cache or the environment variable BAKEOFF_CACHE"
+        ) from error
 
 
 def hash_folder(folder: Path) -> str:
@@ -121,5 +129,6 @@ def _class(tokenizer: Tokenizer) -> str:
     return f"{type(tokenizer).__module__}:{type(tokenizer).__qualname__}"
 
 
-def _hash(*parts: object) -> str:
+def key_of(*parts: object) -> str:
+    """What a folder of the cache is called that hangs on these."""
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]

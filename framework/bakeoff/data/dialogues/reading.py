@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +17,7 @@ from bakeoff.data.dialogues.writing import DialogueWriter, said_of
 from bakeoff.data.loading import MicroBatches, ValidationBatches, as_it_is, spread
 from bakeoff.data.locking import locked
 from bakeoff.data.packing import Batch
+from bakeoff.data.preparing import key_of, writing_cache
 from bakeoff.data.progress import Bar
 from bakeoff.errors import UserError
 from bakeoff.interfaces.objective import Objective
@@ -48,27 +48,13 @@ class DialogueReading:
     @cached_property
     def folder(self) -> Path:
         """Where the encoded dialogues stand; made when it is first asked for."""
-        parts = (
-            FORMAT,
-            *self.told,
-            said_of(self.template),
-            said_of(self.objective),
-            self.most,
-            self.data.leave_out_long,
-        )
-        key = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]
+        said = said_of(self.template), said_of(self.objective)
+        key = key_of(FORMAT, *self.told, *said, self.most, self.data.leave_out_long)
         folder = self.cache / "dialogues" / key
         if not folder.is_dir():
-            try:
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                with locked(folder.with_suffix(".lock"), f"dialogues {key}"):
-                    if not folder.is_dir():
-                        self._write(folder)
-            except OSError as error:
-                raise UserError(
-                    f"cannot write {folder}: {error.strerror or error}; make room, or choose another folder with "
-                    "data.cache or the environment variable BAKEOFF_CACHE"
-                ) from error
+            with writing_cache(folder), locked(folder.with_suffix(".lock"), f"dialogues {key}"):
+                if not folder.is_dir():
+                    self._write(folder)
         return folder
 
     def _write(self, folder: Path) -> None:
