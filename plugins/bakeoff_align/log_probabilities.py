@@ -63,7 +63,7 @@ def of_targets(head: Any, hidden: Tensor, targets: Tensor, weights: Tensor) -> t
 
 def naive_of_targets(head: Any, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """The same, with all logits at once."""
-    log_p = _normalised(head(hidden))
+    log_p = normalised(head(hidden))
     entropy = torch.special.entr(log_p.detach().exp()).sum(-1)
     counts = weights > 0
     log_p = log_p.gather(-1, targets[..., None])[..., 0]
@@ -103,11 +103,12 @@ def mean(total: Tensor, weight: Tensor) -> Tensor:
 
 def _of_chunk(head: Any, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """(M, D), (M,) -> (M,), (M,)."""
-    log_p = _normalised(head(hidden[None])[0])
+    log_p = normalised(head(hidden[None])[0])
     with torch.no_grad():
         entropy = torch.special.entr(log_p.exp()).sum(-1)
     return log_p.gather(-1, targets[:, None])[:, 0], entropy
 
 
-def _normalised(logits: Tensor) -> Tensor:
+def normalised(logits: Tensor) -> Tensor:
+    """Log-probabilities, in float32 at least."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)

@@ -3,6 +3,8 @@
 import bakeoff
 import pytest
 from bakeoff.cli.main import main
+from bakeoff.evaluate import Measured, asked
+from bakeoff.recipe import comparison
 from bakeoff.train import fit, import_weights, load_run
 
 from . import published
@@ -50,6 +52,16 @@ def test_policies_begin_from_the_fine_tuned_model(chain, name):
     assert "loss" in told
     assert {"reward", "entropy", "length"} <= told or {"accuracy", "margin"} <= told
     assert run.metrics["step"] == 2
+
+
+@pytest.mark.slow
+def test_right_answers_of_its_own_are_fine_tuned_on(chain):
+    run = fit(small("rejection_sampling"), folder="runs/align/rejection_sampling", progress=False)
+    assert run.metrics["step"] == 2
+    (answers,) = asked(comparison(FOLDER.parent / "compare" / "feedback.yaml").measure)
+    told = answers.take(Measured.of(run.model, run.data, run.recipe), lambda progress: None)
+    assert told.figures["kl"] > 0
+    assert told.figures["length"] <= 16
 
 
 @pytest.mark.slow

@@ -23,13 +23,12 @@ def runs_to_begin_from(tmp_path_factory):
     """The tests stand in a folder that holds, in small, the runs whose weights shipped recipes begin from."""
     folder = tmp_path_factory.mktemp("begun")
     (folder / "text.txt").write_text("A rose is a rose is a rose. " * 40)
-    changes = {
-        "data.corpus": {"use": "text_files", "path": str(folder / "text.txt")},
-        "data.cache": str(folder / "cache"),
-        "trainer.max_steps": 1,
-    }
-    made = bakeoff.recipe(RECIPES / "long_context" / "stage_1.yaml", changes)
-    fit(made, folder=folder / "runs" / "long_context" / "stage_1", progress=False)
+    short = {"data.cache": str(folder / "cache"), "trainer.max_steps": 1}
+    text = {"data.corpus": {"use": "text_files", "path": str(folder / "text.txt")}}
+    few = {"data.corpus.count": 20, "data.corpus.validation_count": 4, "weights": None}
+    for name, changes in {"long_context/stage_1": text, "align/sft": few}.items():
+        made = bakeoff.recipe(RECIPES / f"{name}.yaml", changes | short)
+        fit(made, folder=folder / "runs" / name, progress=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         yield

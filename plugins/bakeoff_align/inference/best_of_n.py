@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from bakeoff.errors import UserError
 from bakeoff.interfaces.component import Reference
+from bakeoff.interfaces.corpus import Corpus
 from bakeoff.interfaces.dialogue import Dialogue
 from bakeoff.interfaces.reward import Reward, Sample
 from bakeoff.interfaces.task import Answer, Figure, Progress, Task
@@ -46,7 +47,7 @@ class Pool(NamedTuple):
 class BestOfN(Task):
     """Accuracy when one answer is made of several, against how many are drawn and what they cost.
 
-    To each of the first dialogues of the validation split `samples` answers are drawn. Of n of them,
+    To each of the first dialogues of a validation split `samples` answers are drawn. Of n of them,
 
     - `best_of_n` takes the one that the reward scores highest: a verifier, a learned reward, a process reward;
     - `majority` takes the answer that most give (self-consistency), which needs no reward;
@@ -68,7 +69,8 @@ class BestOfN(Task):
     reward : by which answers are chosen; null: by votes alone.
     samples : answers to each dialogue.
     temperature : of their draws.
-    dialogues : how many are asked, at most.
+    corpus : whose validation split is asked; null: that of the recipe, which, where it trains on answers that were
+        judged, has only prompts that got such. dialogues : how many are asked, at most.
     max_new_tokens : of an answer, where the model's max_length leaves room for them.
     weight : of a vote: the answer's `score`, which must not be negative, as of a probability; or its `exp`, for rewards
         that are learned from preferences and whose score is a logarithm.
@@ -97,6 +99,7 @@ class BestOfN(Task):
         reward: Reward | None = None,
         samples: int = 16,
         temperature: float = 1.0,
+        corpus: Corpus | None = None,
         dialogues: int = 200,
         max_new_tokens: int = 256,
         weight: Literal["score", "exp"] = "score",
@@ -110,7 +113,7 @@ class BestOfN(Task):
                 f"best_of_n: judge {type(judge).__name__} does not find the answer in a text (it has no `answer_of`), "
                 "so that votes cannot be counted: use one that compares answers, such as {use: exact_match}"
             )
-        self.judge, self.reward, self.finds = judge, reward, judge
+        self.judge, self.reward, self.finds, self.corpus = judge, reward, judge, corpus
         self.samples, self.dialogues, self.max_new_tokens = samples, dialogues, max_new_tokens
         self.sampler, self.weight = samplers.Sample(temperature=temperature), weight
 
@@ -122,7 +125,7 @@ class BestOfN(Task):
 
     def measure(self, measured: Measured, progress: Progress) -> Answer:
         """Draw, judge and choose."""
-        questions = Questions(measured, self.dialogues, "best_of_n")
+        questions = Questions(measured, self.dialogues, "best_of_n", self.corpus)
         pools: dict[int, Pool] = {}
         drawn = questions.continued(
             questions.prompts, copies=self.samples, sampler=self.sampler, most=self.max_new_tokens, purpose="answers"

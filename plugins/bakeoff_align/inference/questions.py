@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from bakeoff import complete
 from bakeoff.errors import CapabilityError
+from bakeoff.interfaces.corpus import Corpus
 from bakeoff.interfaces.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -26,12 +27,14 @@ class FindsAnswers(Protocol):
 
 
 class Questions:
-    """The first dialogues of the validation split, as prompts for the model that is measured.
+    """The first dialogues of a validation split, as prompts for the model that is measured.
+
+    `corpus` : whose; None: the one that the recipe trains on.
 
     Raises `CapabilityError`, beginning with `task`, where there are none, no template, or no room for an answer.
     """
 
-    def __init__(self, measured: Measured, count: int, task: str):
+    def __init__(self, measured: Measured, count: int, task: str, corpus: Corpus | None = None):
         data, limit = measured.data, measured.model.context.max_length
         if data.template is None:
             raise CapabilityError(
@@ -39,9 +42,10 @@ class Questions:
                 "data.template: {use: chat}"
             )
         self.measured, self.task = measured, task
-        self.dialogues = list(islice(data.corpus.dialogues("validation"), count))
+        asked = data.corpus if corpus is None else corpus
+        self.dialogues = list(islice(asked.dialogues("validation"), count))
         if not self.dialogues:
-            raise CapabilityError(f"{task}: the validation split of {type(data.corpus).__name__} has no dialogue")
+            raise CapabilityError(f"{task}: the validation split of {type(asked).__name__} has no dialogue")
         written = [data.template.prompt(each.prompt, data.tokenizer) for each in self.dialogues]
         self.prompts = [prompt or [data.tokenizer.end] for prompt in written]
         longest = max(map(len, self.prompts))

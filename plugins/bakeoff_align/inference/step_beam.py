@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from bakeoff.errors import UserError
 from bakeoff.interfaces.component import Reference
+from bakeoff.interfaces.corpus import Corpus
 from bakeoff.interfaces.reward import Reward
 from bakeoff.interfaces.task import Answer, Figure, Progress, Task
 from bakeoff.parts import samplers
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 class StepBeam(Task):
     """Accuracy of the answer that beam search over steps finds, against what it costs.
 
-    To each of the first dialogues of the validation split, an answer grows step by step, a step reaching to the end of
+    To each of the first dialogues of a validation split, an answer grows step by step, a step reaching to the end of
     `stop`, such as a line: of the ways in which the beams go on, those that the reward scores highest are kept. The
     reward is given the answers so far as if they had been cut off: a process reward, which judges their steps, a
     verifier or a learned one. In the end the highest scored is the answer; it is right where the judge gives 1 or more.
@@ -45,7 +46,8 @@ class StepBeam(Task):
     branches : ways in which each beam goes on.
     stop : what ends a step. A token that holds more than it stays whole.
     temperature : of the draws.
-    dialogues : how many are asked, at most.
+    corpus : whose validation split is asked; null: that of the recipe, which, where it trains on answers that were
+        judged, has only prompts that got such. dialogues : how many are asked, at most.
     steps, step_tokens : of an answer, and of a step, which is cut there; at most.
     """
 
@@ -74,6 +76,7 @@ class StepBeam(Task):
         branches: int = 4,
         stop: str = "\n",
         temperature: float = 1.0,
+        corpus: Corpus | None = None,
         dialogues: int = 100,
         steps: int = 16,
         step_tokens: int = 64,
@@ -84,7 +87,7 @@ class StepBeam(Task):
                 raise ValueError(f"{name} is {value}; it must be at least 1")
         if not stop:
             raise UserError("step_beam: stop is empty; it is what ends a step, such as a line's end")
-        self.reward, self.judge = reward, judge
+        self.reward, self.judge, self.corpus = reward, judge, corpus
         self.beams, self.branches, self.dialogues = sorted(set(beams)), branches, dialogues
         self.steps = Steps(stop, steps, step_tokens, samplers.Sample(temperature=temperature))
 
@@ -96,7 +99,7 @@ class StepBeam(Task):
 
     def measure(self, measured: Measured, progress: Progress) -> Answer:
         """Search with each number of beams."""
-        questions = Questions(measured, self.dialogues, "step_beam")
+        questions = Questions(measured, self.dialogues, "step_beam", self.corpus)
         total, tried = len(self.beams) * self.steps.count, []
         for place, width in enumerate(self.beams):
             before = place * self.steps.count

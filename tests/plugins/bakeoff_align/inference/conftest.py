@@ -62,7 +62,8 @@ class Last(Backbone):
         return State(Past(batch, max_length))
 
     def forward(self, sequence, state=None):
-        return Result(sequence.tokens[..., None].float(), State(state.past.advance(sequence)))
+        y = sequence.tokens[..., None].float()
+        return Result(y, None if state is None else State(state.past.advance(sequence)))
 
 
 class Table(Head):
