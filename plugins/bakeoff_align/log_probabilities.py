@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from bakeoff.interfaces.objective import Feedback, Model, Statistics, Terms
 from bakeoff.parts.causal import Shifted, shifted
+from bakeoff.parts.drawable import drawable
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -31,10 +32,16 @@ class Told(NamedTuple):
 
 
 def told(model: Model, batch: Mapping[str, Tensor | None]) -> Told:
-    """What `model` says of the targets of a batch; no (B, T, V) tensor is kept for backward."""
+    """What `model` says of the targets of a batch; no (B, T, V) tensor is kept for backward.
+
+    Where the batch holds answers that were drawn, it says from what: `text_size` (B,), for `drawable`. Distributions
+    are then over these ids. Over all ids, a policy whose KL is taken from its reward would earn by making whatever it
+    says less likely, in favour of ids that are never drawn.
+    """
     given = shifted(batch)
     result = model.backbone(given.sequence)
-    found = of_targets(model.head, result.y, given.targets, given.weights)
+    drawn = batch.get("text_size")
+    found = of_targets(model.head, result.y, given.targets, given.weights, None if drawn is None else drawn[0])
     return Told(*found, given, result.y, result.aux)
 
 
@@ -43,17 +50,20 @@ def token_log_probabilities(model: Model, batch: Mapping[str, Tensor | None]) ->
     return told(model, batch).log_probabilities
 
 
-def of_targets(head: Any, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """`(log-probabilities, entropy)`, (B, T) each, from the hidden states (B, T, D).
+def of_targets(
+    head: Any, hidden: Tensor, targets: Tensor, weights: Tensor, text_size: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`(log-probabilities, entropy)`, (B, T) each, from the hidden states (B, T, D); with `text_size` () among the ids
+    that are drawable.
 
     The head is asked for some tokens at a time, whose logits backward computes anew. Where ranks share out the tokens
     of the hidden states, all logits are made at once.
     """
     if hidden.shape[1] != targets.shape[1]:
-        return naive_of_targets(head, hidden, targets, weights)
+        return naive_of_targets(head, hidden, targets, weights, text_size)
     h, y, found = hidden.flatten(0, 1), targets.flatten(), []
     for start in range(0, max(len(y), 1), CHUNK):
-        given = head, h[start : start + CHUNK], y[start : start + CHUNK]
+        given = head, h[start : start + CHUNK], y[start : start + CHUNK], text_size
         found.append(
             checkpoint(_of_chunk, *given, use_reentrant=False) if torch.is_grad_enabled() else _of_chunk(*given)
         )
@@ -61,9 +71,11 @@ def of_targets(head: Any, hidden: Tensor, targets: Tensor, weights: Tensor) -> t
     return torch.where(weights > 0, log_p, 0), torch.where(weights > 0, entropy, 0)
 
 
-def naive_of_targets(head: Any, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+def naive_of_targets(
+    head: Any, hidden: Tensor, targets: Tensor, weights: Tensor, text_size: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The same, with all logits at once."""
-    log_p = normalised(head(hidden))
+    log_p = normalised(head(hidden), text_size)
     entropy = torch.special.entr(log_p.detach().exp()).sum(-1)
     counts = weights > 0
     log_p = log_p.gather(-1, targets[..., None])[..., 0]
@@ -101,14 +113,17 @@ def mean(total: Tensor, weight: Tensor) -> Tensor:
     return torch.stack([total.detach(), weight.to(total)])
 
 
-def _of_chunk(head: Any, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _of_chunk(head: Any, hidden: Tensor, targets: Tensor, text_size: Tensor | None) -> tuple[Tensor, Tensor]:
     """(M, D), (M,) -> (M,), (M,)."""
-    log_p = normalised(head(hidden[None])[0])
+    log_p = normalised(head(hidden[None])[0], text_size)
     with torch.no_grad():
         entropy = torch.special.entr(log_p.exp()).sum(-1)
     return log_p.gather(-1, targets[:, None])[:, 0], entropy
 
 
-def normalised(logits: Tensor) -> Tensor:
-    """Log-probabilities, in float32 at least."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+def normalised(logits: Tensor, text_size: int | Tensor | None = None) -> Tensor:
+    """Log-probabilities, in float32 at least; with `text_size` among the ids that are drawable, and -inf elsewhere."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if text_size is not None:
+        wide = wide.masked_fill(~drawable(wide.shape[-1], text_size, wide.device), -torch.inf)
+    return wide.log_softmax(-1)

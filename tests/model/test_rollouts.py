@@ -74,7 +74,9 @@ def of_the_whole(model: LanguageModel, prompt: str, completion: Completion) -> t
     text = torch.tensor([ids + completion.tokens])
     with torch.no_grad():
         hidden = model.backbone(Sequence(text[:, :-1])).y[:, len(ids) - 1 :]
-        return -model.head(hidden, text[:, len(ids) :], reduce="none")[0]
+        logits = model.head(hidden)[0]
+    logits[:, [TOKENIZER.padding, TOKENIZER.mask]] = -torch.inf
+    return logits.log_softmax(-1).gather(1, text[0, len(ids) :, None])[:, 0]
 
 
 def same(found: list[Completion], wanted: list[Completion]) -> None:

@@ -12,6 +12,7 @@ from bakeoff.interfaces.state import select
 from bakeoff.interfaces.tokenizer import Tokenizer
 from bakeoff.model.language_model import LanguageModel
 from bakeoff.model.looking import Looking, Lookup, reads_neighbours
+from bakeoff.parts.drawable import drawable
 
 #: Tokens, of all rows together, that one call of the prefill takes at most.
 PREFILL_TOKENS = 8192
@@ -49,8 +50,7 @@ class Rows:
         self.seen = torch.zeros(len(rows), V, dtype=torch.bool, device=device).scatter_(1, self.prompts, True)
         draws = [uniform(seed, first + row, copy, max(new)) for row in range(len(rows)) for copy in range(copies)]
         self.uniform = torch.stack(draws).to(device)
-        allowed = torch.arange(V, device=device) < tokenizer.text_size
-        allowed[tokenizer.end] = True
+        allowed = drawable(V, tokenizer.text_size, device)
         self.never = torch.zeros(V, device=device).masked_fill(~allowed, -torch.inf)
         self.capacity = max(map(sum, zip(self.lengths, new, strict=True)))
         self.state = model.empty_state(len(rows), self.capacity)
@@ -74,10 +74,10 @@ class Rows:
 
     def choose(self, sampler: Sampler) -> Tensor:
         """The next id of each row, (B,)."""
-        return sampler.choose((self.logits + self.never).float(), self.seen, self.uniform[:, self.step])
+        return sampler.choose(self.logits.float(), self.seen, self.uniform[:, self.step])
 
     def log_probabilities(self, chosen: Tensor) -> Tensor:
-        """Of the ids `chosen` (B,), under the model itself; float32 at least."""
+        """Of the ids `chosen` (B,), among all that may be drawn, under the model itself; float32 at least."""
         return self.logits.log_softmax(-1).gather(1, chosen[:, None])[:, 0]
 
     def advance(self, chosen: Tensor, ended: list[bool]) -> list[int]:
@@ -133,8 +133,9 @@ class Rows:
         return result.y
 
     def _head(self, hidden: Tensor) -> Tensor:
+        """Logits of the next id, -inf for what is never drawn; float32 at least."""
         logits = self.model.head(hidden[:, -1:])[:, 0]
-        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)) + self.never
 
 
 def uniform(seed: int, row: int, copy: int, count: int) -> Tensor:

@@ -36,7 +36,7 @@ class Completion:
     text : the new text, cut before a stop string.
     tokens : the new ids; the end id is the last where it was drawn, and nothing follows it.
     log_probabilities : of each new id under the model itself, before the sampler shapes it: those that a forward over
-        prompt and answer gives; None unless asked for.
+        prompt and answer gives, among the ids that may be drawn (`bakeoff.parts.drawable`); None unless asked for.
     reason : "end" (the end id was drawn), "stop" (a stop string appeared) or "length".
     """
 

@@ -98,7 +98,8 @@ class Answers(Task):
         total, samples = 2 * len(questions.prompts) * self.samples, self.drawn(questions, progress)
         found: dict[int, Spread] = {}
         with measured.autocast():
-            for part in spreads(measured.model, other, samples, measured.batch * measured.length):
+            sizes = {"text_size": measured.data.tokenizer.text_size, "tokens": measured.batch * measured.length}
+            for part in spreads(measured.model, other, samples, **sizes):
                 found |= part
                 progress({"step": len(samples) + len(found), "total": total})
         return self.answer(samples, scores(self.reward, samples), [found[n] for n in range(len(samples))])

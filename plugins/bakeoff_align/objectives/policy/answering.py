@@ -25,10 +25,10 @@ from bakeoff_align.objectives.policy.answers import Rows, drawn, looked_at
 class Answering(PolicyObjective):
     """Draws answers, has them judged, and looks at them once more as they will be trained on.
 
-    A collection holds, beside the rows, `reward` (N,), `length` (N,), the tokens of an answer, `old` (N, L), the
-    log-probability of each drawn token by a full forward pass in evaluation mode, and `gap` (N,), the sum of how far
-    those are from what they were in sampling. What is (N, L) stands at the token that it is said of, and is 0 where
-    none was drawn.
+    A collection holds, beside the rows, `reward` (N,), `length` (N,), the tokens of an answer, `text_size` (N,), of the
+    tokenizer, `old` (N, L), the log-probability of each drawn token, among those that could be drawn, by a full forward
+    pass in evaluation mode, and `gap` (N,), the sum of how far those are from what they were in sampling. What is
+    (N, L) stands at the token that it is said of, and is 0 where none was drawn.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Answering(PolicyObjective):
     """Answers to a prompt that it takes at least."""
     by_token: tuple[str, ...] = ("old",)
     """What (N, L) a collection holds beside the rows; `by_answer` : what (N,)."""
-    by_answer: tuple[str, ...] = ("reward", "length", "gap")
+    by_answer: tuple[str, ...] = ("reward", "length", "gap", "text_size")
 
     def __init__(self, *, reward: Reward, max_new_tokens: int, group: int, passes: int, updates: int):
         super().__init__()

@@ -27,7 +27,8 @@ def drawn(
     """`group` answers to each prompt, one after another, and their rows, on the CPU.
 
     Rows hold (N, L) each, L = length + 1, padded on the right: `tokens`, `real`, `weights` (1 for what was drawn, the
-    end id among it), and `sampled`, its log-probabilities as they were when it was drawn. `UserError` for a prompt
+    end id among it), and `sampled`, its log-probabilities as they were when it was drawn; and `text_size` (N,), of the
+    tokenizer, which says from what. `UserError` for a prompt
     that leaves no room for an answer.
     """
     tokenizer = collecting.tokenizer
@@ -73,7 +74,8 @@ def laid_out(samples: Items[Sample], logs: Items[list[float]], collecting: Colle
         real[row, :stop] = True
         weights[row, start:stop] = 1
         sampled[row, start:stop] = torch.tensor(log)
-    return {"tokens": tokens, "real": real, "weights": weights, "sampled": sampled}
+    text_size = torch.full((N,), collecting.tokenizer.text_size)
+    return {"tokens": tokens, "real": real, "weights": weights, "sampled": sampled, "text_size": text_size}
 
 
 def looked_at(look: Callable[[Mapping[str, Tensor]], Rows], rows: Rows, device: torch.device) -> Rows:
@@ -83,6 +85,7 @@ def looked_at(look: Callable[[Mapping[str, Tensor]], Rows], rows: Rows, device: 
     for some in torch.arange(N).split(max(1, TOKENS // L)):
         longest = max(2, int(rows["real"][some].sum(1).max()))
         batch = {name: rows[name][some, :longest].to(device) for name in ("tokens", "real", "weights")}
+        batch["text_size"] = rows["text_size"][some].to(device)
         found.append({name: F.pad(x, (1, L - 1 - x.shape[1])).cpu() for name, x in look(batch).items()})
     return {name: torch.cat([part[name] for part in found]) for name in found[0]}
 

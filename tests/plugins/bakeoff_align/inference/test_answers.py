@@ -70,7 +70,8 @@ def test_a_distance_is_the_kl_of_whole_answers(measured, judge):
     task, given = Answers(reward=judge(len), samples=N, dialogues=D, max_new_tokens=12), measured(p, D)
     samples = task.drawn(Questions(given, D, "answers"), lambda told: None)
     found = {}
-    for part in spreads(given.model, measured(q, D).model, samples, 64):
+    text_size = given.data.tokenizer.text_size
+    for part in spreads(given.model, measured(q, D).model, samples, text_size=text_size, tokens=64):
         found |= part
     kl = [found[n].kl for n in range(len(samples))]
     # a yes is followed by Geometric(0.7) - 1 more of them: E = 0.5 * (1 / 0.7) times in doubt

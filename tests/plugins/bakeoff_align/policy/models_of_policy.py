@@ -115,7 +115,8 @@ def chain(table, *, max_length=32):
 
 
 def collection(lengths, *, prompt=1, padding=0, vocabulary=5, seed=0):
-    """Rows of answers of so many tokens behind prompts of `prompt`; the first token is the row's number."""
+    """Rows of answers of so many tokens behind prompts of `prompt`; the first token is the row's number; all ids could
+    be drawn."""
     N, L = len(lengths), prompt + max(lengths) + padding
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(vocabulary, (N, L), generator=generator)
@@ -123,6 +124,7 @@ def collection(lengths, *, prompt=1, padding=0, vocabulary=5, seed=0):
     at, ends = torch.arange(L), prompt + torch.tensor(lengths)[:, None]
     weights = ((at >= prompt) & (at < ends)).double()
     rows = {"tokens": tokens, "real": at < ends, "weights": weights, "length": weights.sum(1)}
+    rows["text_size"] = torch.full((N,), vocabulary)
     return {**rows, "gap": torch.zeros(N).double(), "reward": torch.randn(N, generator=generator).double()}
 
 

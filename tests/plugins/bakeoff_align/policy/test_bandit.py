@@ -48,6 +48,7 @@ def drawn(policy):
     arms = torch.arange(4).repeat_interleave(counts)
     weights = torch.tensor([[0.0, 1.0]]).expand(N, 2).double()
     rows = {"tokens": torch.stack([torch.zeros_like(arms), arms], 1), "real": weights >= 0, "weights": weights}
+    rows["text_size"] = torch.full((N,), 4)
     return rows | {"length": weights.sum(1), "gap": torch.zeros(N).double(), "reward": REWARDS[arms]}
 
 

@@ -46,6 +46,13 @@ def table(*likely, other=0.0):
     return made
 
 
+def said(logits):
+    """Log-probabilities among what may be drawn: all but padding and mask."""
+    never = torch.zeros(V, dtype=logits.dtype)
+    never[[PAD, TOKENIZER.mask]] = -torch.inf
+    return (logits + never).log_softmax(-1)
+
+
 def _id(token):
     return ord(token) if isinstance(token, str) else token
 
@@ -83,10 +90,11 @@ def test_log_probabilities_stand_at_their_tokens_and_are_the_models_own():
     logits = torch.randn(V, V).double()
     model = chain(logits)
     rows = GRPO(reward=Noted(), max_new_tokens=5, group=3).collect(model, *asking("ab", "c"))
-    log_p, tokens = logits.log_softmax(-1), rows["tokens"]
+    log_p, tokens = said(logits), rows["tokens"]
     wanted = torch.zeros_like(rows["old"])
     wanted[:, 1:] = log_p[tokens[:, :-1], tokens[:, 1:]]
-    torch.testing.assert_close(rows["old"], wanted * rows["weights"], atol=1e-12, rtol=0)
+    wanted = torch.where(rows["weights"] > 0, wanted, 0)
+    torch.testing.assert_close(rows["old"], wanted, atol=1e-12, rtol=0)
     assert float(rows["gap"].max()) < 1e-5  # sampling notes float32 numbers
     assert rows["length"].sum() > 6  # else nothing was drawn
 
@@ -123,8 +131,8 @@ def test_a_model_that_decodes_otherwise_than_it_reads_shows_in_the_gap():
     model.backbone.forward = warmer
     rows = GRPO(reward=Noted(), max_new_tokens=5, group=3, beta=0.0).collect(model, *asking("ab", "c"))
     before, after = rows["tokens"][:, :-1], rows["tokens"][:, 1:]
-    apart = (logits.log_softmax(-1) - (0.5 * logits).log_softmax(-1))[before, after].abs()
-    wanted = (apart * rows["weights"][:, 1:]).sum(1)
+    apart = (said(logits)[before, after] - said(0.5 * logits)[before, after]).abs()
+    wanted = torch.where(rows["weights"][:, 1:] > 0, apart, 0).sum(1)
     torch.testing.assert_close(rows["gap"], wanted, atol=1e-4, rtol=0)
     assert float(wanted.min()) > 0.1
 
@@ -154,9 +162,33 @@ def test_a_reference_is_the_model_as_it_was_attached():
         model.head.projection.weight.mul_(2)
     rows = objective.collect(model, *asking("a"))
     before, after = rows["tokens"][:, :-1], rows["tokens"][:, 1:]
-    wanted = logits.log_softmax(-1)[before, after] * rows["weights"][:, 1:]
+    wanted = torch.where(rows["weights"][:, 1:] > 0, said(logits)[before, after], 0)
     torch.testing.assert_close(rows["reference"][:, 1:], wanted, atol=1e-12, rtol=0)
     assert not torch.allclose(rows["reference"], rows["old"])
+
+
+@pytest.mark.parametrize(
+    "objective", [PPO, RLOO, partial(GRPO, kl="reward"), GRPO], ids=["ppo", "rloo", "reward", "loss"]
+)
+def test_what_is_never_drawn_is_no_part_of_the_policy(objective):
+    """A policy that thinks much of padding says all else less often than its logits alone tell: if the KL were taken of
+    the whole vocabulary, it would earn more and more by thinking more of padding."""
+    torch.manual_seed(0)
+    logits = torch.randn(V, V).double()
+    made = objective(reward=Noted(lambda sample: sum(sample.tokens) % 7), max_new_tokens=5, group=4, beta=0.5)
+    model = chain(logits)
+    made.attach(model, 0)
+    with torch.no_grad():
+        model.head.projection.weight[[PAD, TOKENIZER.mask]] += 20.0
+    rows = made.collect(model, *asking("ab", "c"))
+    assert torch.equal(rows["old"], rows["reference"])
+    assert float(rows["gap"].max()) < 1e-5
+    terms, statistics = made(model, rows | made.credit(rows))
+    assert statistics["mean.kl"][0].item() == 0
+    sum(total for total, _ in terms.values()).backward()
+    slope = model.head.projection.weight.grad
+    assert not slope[[PAD, TOKENIZER.mask]].any()
+    assert slope.any()
 
 
 def test_an_empty_prompt_begins_where_a_document_does():
