@@ -41,7 +41,7 @@ def told(model: Model, batch: Mapping[str, Tensor | None]) -> Told:
     given = shifted(batch)
     result = model.backbone(given.sequence)
     drawn = batch.get("text_size")
-    found = of_targets(model.head, result.y, given.targets, given.weights, None if drawn is None else drawn[0])
+    found = of_targets(model.head, result.y, given.targets, given.weights, None if drawn is None else drawn.amax())
     return Told(*found, given, result.y, result.aux)
 
 

@@ -41,6 +41,9 @@ class PolicyObjective(Objective):
     A collection holds `group` answers to each of its prompts, `updates` steps of rows in all, which are gone through
     `passes` times, each time in another order: what `collect` gives, and `credit` makes of it. It belongs to the
     checkpoint. `forward` is given rows of it.
+
+    Answers are drawn among the ids of `bakeoff.parts.drawable` alone, and `bakeoff.complete` gives log-probabilities
+    among these: where a ratio or a KL of policies is taken, the other side of it must be too.
     """
 
     reads_dialogues = True
