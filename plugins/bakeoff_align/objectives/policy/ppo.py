@@ -21,7 +21,7 @@ from bakeoff_align.objectives.policy.answers import Rows, last_real
 from bakeoff_align.objectives.policy.clipping import clipped_value_loss
 from bakeoff_align.objectives.policy.kl import Coefficient, k1
 from bakeoff_align.objectives.policy.policy_gradient import PolicyGradient, Pull
-from bakeoff_align.objectives.policy.value_head import ValueHead
+from bakeoff_align.objectives.policy.value_head import Unit, ValueHead
 
 
 class PPO(PolicyGradient):
@@ -38,6 +38,9 @@ class PPO(PolicyGradient):
     clip_low, clip_high : a ratio of a token's probabilities below 1 - low or above 1 + high pulls no further.
     clip_value : a value that is farther than this from what it was at collecting is pulled no further.
     value_coefficient : of the value's loss.
+    standardise_values : the value head tells how many deviations of the first collection's answers a value is above
+        their mean, so that it expects the mean before it has learnt anything, and rewards may be of any size; else it
+        tells the value itself. `clip_value` is in the same units.
     gamma, lam : of the generalised advantages (Schulman et al. 2016, arXiv:1506.02438).
     whiten_rewards : bring the tokens' rewards of a collection to variance 1.
     whiten_advantages : bring the tokens' advantages of a collection to mean 0 and variance 1.
@@ -64,6 +67,7 @@ class PPO(PolicyGradient):
         clip_high: float = 0.2,
         clip_value: float = 0.2,
         value_coefficient: float = 0.1,
+        standardise_values: bool = True,
         gamma: float = 1.0,
         lam: float = 0.95,
         whiten_rewards: bool = False,
@@ -86,6 +90,7 @@ class PPO(PolicyGradient):
         self.gamma, self.lam = gamma, lam
         self.whiten_rewards, self.whiten_advantages = whiten_rewards, whiten_advantages
         self.coefficient = Coefficient(beta, target=target_kl)
+        self.unit = Unit(learns=standardise_values)
         if beta > 0:
             self.by_answer = (*self.by_answer, "beta")
         self.value: ValueHead
@@ -95,7 +100,7 @@ class PPO(PolicyGradient):
         """As it is, and with every option."""
         given = {"reward": {"use": "length_reward", "target": 2}, "max_new_tokens": 3}
         options = {"group": 3, "gamma": 0.9, "whiten_rewards": True, "whiten_advantages": False, "target_kl": 2.0}
-        return [given, {**given, **options}, {**given, "beta": 0.0}]
+        return [given, {**given, **options}, {**given, "beta": 0.0, "standardise_values": False}]
 
     def attach(self, model: Model, seed: int) -> None:
         """Make the value head, and keep the model as it stands, where `beta` asks for it."""
@@ -107,7 +112,7 @@ class PPO(PolicyGradient):
         initialise(self.value, seed=seed)
 
     def look(self, model: Model, batch: Mapping[str, Tensor | None]) -> Rows:
-        """`old`, `reference` where there is one, and `values`."""
+        """`old`, `reference` where there is one, and `values`, in the value head's units."""
         said = told(model, batch)
         found = {"old": said.log_probabilities, "values": self.value(said.hidden) * (said.shifted.weights > 0)}
         if self.before is not None:
@@ -115,8 +120,9 @@ class PPO(PolicyGradient):
         return found
 
     def credit(self, rows: Rows) -> Rows:
-        """`advantages` and `returns`, (N, L), and `beta` (N,), what KL cost; then steer what it costs."""
-        mask, values = rows["weights"] > 0, rows["values"]
+        """`advantages`, and `returns` in the value head's units, (N, L), and `beta` (N,), what KL cost; then steer what
+        it costs."""
+        mask = rows["weights"] > 0
         rewards = torch.where(last_real(mask), rows["reward"][:, None], 0)
         found: Rows = {}
         if self.before is not None:
@@ -126,8 +132,10 @@ class PPO(PolicyGradient):
             self.coefficient.steer(float(summed(far, rows["weights"]).mean()))
         if self.whiten_rewards:
             rewards = whitened(rewards, mask, shift=False)
+        self.unit.learn(summed(rewards, rows["weights"]), rows["length"] > 0)
+        values = self.unit.of_rewards(rows["values"]) * mask
         advantages = generalised_advantages(rewards, values, mask, gamma=self.gamma, lam=self.lam)
-        returns = advantages + values
+        returns = self.unit.of_values(advantages + values) * mask
         if self.whiten_advantages:
             advantages = whitened(advantages, mask)
         return {**found, "advantages": advantages, "returns": returns}

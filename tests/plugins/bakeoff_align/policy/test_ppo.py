@@ -13,7 +13,7 @@ LENGTHS, V = [4, 1, 3, 4, 2], 5
 
 
 def ppo(**given):
-    return PPO(**{"reward": LengthReward(target=1), "max_new_tokens": 4, **given})
+    return PPO(**{"reward": LengthReward(target=1), "max_new_tokens": 4, "standardise_values": False, **given})
 
 
 def numbers(*shape, seed):
@@ -102,6 +102,46 @@ def test_losses_and_gradients_are_those_of_the_formulas(beta, gamma, lam, whiten
     torch.testing.assert_close(slopes[0][2], slopes[1][2], atol=1e-12, rtol=0)
     clipped, tokens = statistics["mean.clipped"].tolist()
     assert 0 < clipped < tokens == sum(LENGTHS)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.25])
+def test_rewards_may_be_of_any_size_where_values_are_standardised(beta):
+    """Rewards and their KL times 50, and 1000 more on each: the same loss, value loss and gradients."""
+    found = []
+    for factor, more in ((1.0, 0.0), (50.0, 1000.0)):
+        objective = ppo(beta=factor * beta, lam=0.9, standardise_values=True)
+        rows = collection(LENGTHS)
+        model, rows = moved(objective, rows | {"reward": factor * rows["reward"] + more})
+        terms, _ = objective(model, rows)
+        total = sum(total for total, _ in terms.values())
+        slopes = torch.autograd.grad(total, [model.logits, objective.value.readout.weight])
+        found.append([*(total for total, _ in terms.values()), *slopes])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-7, rtol=1e-6)
+
+
+def test_values_are_told_in_deviations_from_the_mean_of_the_first_collection():
+    objective = ppo(beta=0.0, lam=0.0, whiten_advantages=False, standardise_values=True)
+    rows = collection([2, 2, 2]) | {"reward": torch.tensor([10.0, 10.0, 40.0]).double()}  # of mean 20, variance 200
+    rows["values"] = torch.zeros_like(rows["weights"])
+    first = objective.credit(rows)
+    torch.testing.assert_close(first["advantages"][:, 1:], torch.tensor([[0, -10.0], [0, -10], [0, 20]]).double())
+    wanted = torch.tensor([[0, -10.0], [0, -10], [0, 20]]).double() / 200**0.5
+    torch.testing.assert_close(first["returns"][:, 1:], wanted)
+    again = ppo(beta=0.0, lam=0.0, whiten_advantages=False, standardise_values=True)
+    again.load_state_dict(objective.state_dict())
+    rows |= {"reward": torch.tensor([7.0, 7.0, 7.0]).double(), "values": rows["weights"]}  # a deviation above the mean
+    second = objective.credit(rows)
+    expected = 20 + 200**0.5
+    torch.testing.assert_close(second["advantages"][:, 2], torch.full((3,), 7 - expected).double())
+    torch.testing.assert_close(again.credit(rows), second)
+
+
+def test_rewards_that_are_all_equal_at_first_have_a_deviation_of_one():
+    objective = ppo(beta=0.0, lam=0.0, whiten_advantages=False, standardise_values=True)
+    rows = collection([1, 1]) | {"reward": torch.zeros(2).double()}
+    rows["values"] = 3 * rows["weights"]
+    assert objective.credit(rows)["advantages"].tolist() == [[0, -3], [0, -3]]
 
 
 def test_the_score_lands_on_the_last_token_that_was_drawn_and_never_on_a_pad():
