@@ -94,9 +94,22 @@ def test_ranks_share_out_the_same_dialogues(answering):
     assert sorted(rows(1, 0)) == sorted(rows(2, 0) + rows(2, 1))
 
 
-@pytest.mark.parametrize(("objective", "step"), [("toy_answers", 2), ("toy_policy", 2), ("toy_policy", 4)])
-def test_a_killed_run_continues_exactly(answering, tmp_path, in_child, same_run, objective, step):
-    recipe = answering(objective)
+#: Its collections last four steps, and it steers what KL costs after each.
+PPO = {"use": "ppo", "reward": {"use": "exact_match"}, "max_new_tokens": 4, "passes": 2, "updates": 2, "target_kl": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("objective", "step", "changes"),
+    [
+        ("toy_answers", 2, {}),
+        ("toy_policy", 2, {}),
+        ("toy_policy", 4, {}),
+        ("ppo", 2, {"objective": PPO}),
+        ("ppo", 4, {"objective": PPO}),
+    ],
+)
+def test_a_killed_run_continues_exactly(answering, tmp_path, in_child, same_run, objective, step, changes):
+    recipe = answering(objective, **changes)
     whole = fit(recipe, folder=tmp_path / "whole", progress=False)
     stopped_at(recipe, tmp_path / "killed", step, in_child)
     same_run(whole, fit(recipe, folder=tmp_path / "killed", progress=False))
@@ -181,6 +194,17 @@ def test_groups_must_fill_a_collection(answering, tmp_path):
     recipe = answering("toy_policy", objective={"use": "toy_policy", "group": 3})
     with pytest.raises(UserError, match=r"a collection has 8 rows.*no multiple of objective\.group 3"):
         fit(recipe, folder=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("sampler", [{"use": "greedy"}, {"use": "sample", "temperature": 0.7}])
+def test_a_sampler_that_an_objective_cannot_learn_from_is_refused_before_anything_begins(answering, sampler):
+    exact = {"reward": {"use": "exact_match"}, "max_new_tokens": 4}
+    changes = {"sampler": sampler, "objective": {"use": "ppo", **exact}}
+    with pytest.raises(UserError, match="PPO learns from answers as the model itself gives them, but the sampler"):
+        answering("ppo", **changes).demands()
+    changes["objective"] = {"use": "expert_iteration", **exact, "group": 2}
+    answering("expert_iteration", **changes).demands()
 
 
 def test_prompts_leave_room_for_answers(answering, tmp_path):

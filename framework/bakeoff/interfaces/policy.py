@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from bakeoff.errors import UserError
 from bakeoff.interfaces.dialogue import Dialogue
 from bakeoff.interfaces.objective import Objective
 from bakeoff.interfaces.sampler import Sampler
@@ -56,6 +57,28 @@ class PolicyObjective(Objective):
     """How often a collection is gone through."""
     updates: int = 1
     """Into how many optimizer steps one pass is cut."""
+    any_sampler: ClassVar[bool] = False
+    """Learns from answers however they were drawn; else only from the model's own distribution."""
+
+    def prompts(self, rows: int) -> int:
+        """How many a collection has, where an optimizer step has `rows` rows; `UserError` if groups do not fill it."""
+        held = rows * self.updates
+        if held % self.group:
+            raise UserError(
+                f"a collection has {held} rows ({rows} of an optimizer step, data.batch_tokens / data.length, x "
+                f"objective.updates {self.updates}), which are no multiple of objective.group {self.group}: change one "
+                "of them"
+            )
+        return held // self.group
+
+    def check_sampler(self, sampler: Sampler) -> None:
+        """`UserError` for a sampler that draws answers from which this cannot learn."""
+        if not (self.any_sampler or sampler.faithful):
+            raise UserError(
+                f"{type(self).__name__} learns from answers as the model itself gives them, but the sampler "
+                f"{type(sampler).__name__} draws from another distribution: write sampler: {{use: sample}} "
+                "with no arguments, or take an objective that learns from any answers, such as expert_iteration"
+            )
 
     @abstractmethod
     def collect(self, model: Any, prompts: Items[Dialogue], collecting: Collecting) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import CapabilityError, RecipeError, UserError
+from bakeoff.interfaces.policy import PolicyObjective
 from bakeoff.recipe.building import factory
 from bakeoff.recipe.precision import precision_faults
 from bakeoff.registry import find, name_of, names
@@ -27,6 +28,7 @@ def check_demands(recipe: Recipe) -> Any:
     _trainer(recipe)
     model = outlined(recipe, vocabulary(recipe))
     _retrieval(recipe, model)
+    _collecting(recipe)
     unmet: list[str] = []
     if recipe.tree["data"].get("isolate_documents", True):
         unmet += _unmet(recipe, model, "documents", "data.isolate_documents")
@@ -73,6 +75,14 @@ def _retrieval(recipe: Recipe, model: Any) -> None:
                 f"tokens, and data.retrieval.chunk is {chunk}; they must be equal: write chunk: "
                 "${data.retrieval.chunk}"
             )
+
+
+def _collecting(recipe: Recipe) -> None:
+    """Raise `UserError` where an objective could not learn from what it would collect."""
+    objective = recipe.build("objective")
+    if isinstance(objective, PolicyObjective):
+        objective.check_sampler(recipe.build("sampler"))
+        objective.prompts(recipe.build("data").global_batch)
 
 
 def _named(part: Any) -> str:

@@ -40,14 +40,7 @@ class Collector:
         self.order, self.draws = order, draws
         self.number: int | None = None
         self.held: dict[str, Tensor] = {}
-        rows = data.global_batch * objective.updates
-        if rows % objective.group:
-            raise UserError(
-                f"a collection has {rows} rows (data.batch_tokens {data.batch_tokens} / data.length {data.length} x "
-                f"objective.updates {objective.updates}), which are no multiple of objective.group "
-                f"{objective.group}: change one of them"
-            )
-        self.prompts = rows // objective.group
+        self.prompts = objective.prompts(data.global_batch)
         self.store = cast(DialogueReading, data.reading(objective)).store("train")
         self._check_room()
 

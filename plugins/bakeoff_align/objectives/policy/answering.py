@@ -66,7 +66,6 @@ class Answering(PolicyObjective):
 
     def collect(self, model: Any, prompts: Items[Dialogue], collecting: Collecting) -> Rows:
         """Answers, what the reward thinks of them, and what a training step needs to know."""
-        self.check(collecting)
         samples, rows = drawn(model, prompts, collecting, group=self.group, max_new_tokens=self.max_new_tokens)
         judged = scores(self.reward, samples)
         with evaluating(model), torch.no_grad():
@@ -76,9 +75,6 @@ class Answering(PolicyObjective):
         rows["reward"] = torch.tensor(judged, dtype=torch.float64).to(rows["old"])
         rows["length"] = rows["weights"].sum(1)
         return rows
-
-    def check(self, collecting: Collecting) -> None:
-        """`UserError` for answers that cannot be learnt from."""
 
     def look(self, model: Model, batch: Mapping[str, Tensor | None]) -> Rows:
         """(B, T) each, of the targets of a batch, before training on them: `old`."""

@@ -40,6 +40,7 @@ class ExpertIteration(Answering):
         "https://arxiv.org/abs/2312.06585",
     )
 
+    any_sampler = True
     by_answer = (*Answering.by_answer, "kept")
 
     def __init__(

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from bakeoff.errors import UserError
 from bakeoff.interfaces.objective import Model, Statistics, Terms
-from bakeoff.interfaces.policy import Collecting
 from bakeoff.interfaces.reward import Reward
 from torch import Tensor
 
@@ -73,15 +72,6 @@ class PolicyGradient(Answering):
         """Keep the model as it stands, where `beta` asks for it."""
         if self.beta > 0:
             self.before = ReferenceModel(model, type(self).__name__)
-
-    def check(self, collecting: Collecting) -> None:
-        """The sampler must draw from the model's own distribution."""
-        if not collecting.sampler.faithful:
-            raise UserError(
-                f"{type(self).__name__} learns from answers as the model itself gives them, but the sampler "
-                f"{type(collecting.sampler).__name__} draws from another distribution: write sampler: {{use: sample}} "
-                "with no arguments, or take an objective that learns from any answers, such as expert_iteration"
-            )
 
     def look(self, model: Model, batch: Mapping[str, Tensor | None]) -> Rows:
         """`old`, and `reference` where there is one."""
