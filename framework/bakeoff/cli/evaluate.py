@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Name of the file in the run's folder that holds the latest figures.
 FILE = "evaluation.json"
+#: Characters of a label that name its page: file systems take 255 bytes, and a character has up to four.
+LONGEST = 56
 #: What figures of --lengths are called.
 BY_LENGTH = "loss_by_length"
 PREFIX = f"{BY_LENGTH}."
@@ -154,18 +156,21 @@ def keep(folder: Path, found: dict[str, float], device: str) -> Path:
 
 
 def write_page(folder: Path, label: str, html: str) -> Path:
-    """Write what a task shows as a page of its own."""
+    """Write what a task shows as a page of its own; a long label is cut, and told apart by its hash."""
     from html import escape
 
-    from bakeoff.compare.plan import plain
+    from bakeoff.compare.plan import digest, plain
     from bakeoff.parts.files import write_whole
 
-    path = folder / f"{plain(label)}.html"
+    name = plain(label)
+    if len(name) > LONGEST:
+        name = f"{name[:LONGEST]}-{digest(label)}"
+    path = folder / f"{name}.html"
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>{escape(label)}: bakeoff</title>'
-        "<style>body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; font: 16px/1.5 system-ui, sans-serif }"
-        "</style>"
+        "<style>body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; font: 16px/1.5 system-ui, sans-serif } "
+        "th { text-align: left } th, td { padding: 0.1rem 1rem 0.1rem 0 } table { margin: 1rem 0 }</style>"
     )
     page = f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{html}</body></html>\n'
     write_whole(path, page.encode())
