@@ -14,6 +14,8 @@ from bakeoff.interfaces import Dialogue, Reward, Sample, Sampler, Turn
 from bakeoff.interfaces.dialogue import ASSISTANT
 from bakeoff.parts.judging import scores
 
+from bakeoff_align.fingerprints import described, of_model
+
 #: Prompts that are answered at once.
 PROMPTS = 64
 
@@ -82,13 +84,9 @@ class AnsweringRun:
     def fingerprint(self) -> str:
         """A hash of all that decides what is answered, but for the device."""
         model, tokenizer, template = self._opened
-        said = [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
-        told = [described(template), described(self.sampler), self.max_new_tokens, self.seed, said]
-        digest = hashlib.sha256(f"{told}".encode())
-        for name, tensor in sorted(model.state_dict().items()):
-            digest.update(f"{name} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
+        parts = described(template), described(self.sampler), of_model(model, tokenizer)
+        told = [*parts, self.max_new_tokens, self.seed]
+        return hashlib.sha256(f"{told}".encode()).hexdigest()
 
     @cached_property
     def _opened(self) -> tuple[Any, Any, Any]:
@@ -115,13 +113,3 @@ def judged_by(reward: Reward) -> Judge:
         return found
 
     return judge
-
-
-def described(part: Any) -> str:
-    """A component by its class and arguments, at every depth: what a fingerprint is made of."""
-    if isinstance(part, list | tuple):
-        return f"[{', '.join(described(each) for each in part)}]"
-    if not hasattr(part, "__dict__"):
-        return repr(part)
-    held = ", ".join(f"{name}={described(value)}" for name, value in sorted(vars(part).items()) if name[0] != "_")
-    return f"{type(part).__module__}.{type(part).__qualname__}({held})"

@@ -13,7 +13,8 @@ from bakeoff.errors import UserError
 from bakeoff.interfaces import Corpus, Dialogue, Reward, Sample, Sampler
 from bakeoff.parts import samplers
 
-from bakeoff_align.rollouts import PROMPTS, AnsweringRun, described, judged_by
+from bakeoff_align.fingerprints import described
+from bakeoff_align.rollouts import PROMPTS, AnsweringRun, judged_by
 
 
 class Answered(Corpus):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from functools import cached_property
@@ -12,6 +13,8 @@ from bakeoff.errors import UserError
 from bakeoff.interfaces import Sample, Sequence, Template, Tokenizer, Turn
 from bakeoff.interfaces.dialogue import ASSISTANT
 from torch import Tensor
+
+from bakeoff_align.fingerprints import described, of_model
 
 
 class Scored(NamedTuple):
@@ -49,6 +52,12 @@ class ScoredRun:
                 prompt, answer = rows[number]
                 found[number] = row[len(prompt) : len(prompt) + len(answer)]
         return [Scored(answer, found[number]) for number, (_, answer) in enumerate(rows)]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of all that decides its scores, but for the device: what stands in the folder now, not its name."""
+        told = described(self.template), of_model(self._opened.model, self.tokenizer)
+        return hashlib.sha256(f"{told}".encode()).hexdigest()
 
     @property
     def template(self) -> Template:

@@ -1,6 +1,7 @@
 """Rewards that ask a trained model, against that model asked row by row."""
 
 import math
+import shutil
 from functools import cache
 
 import bakeoff.testing
@@ -9,6 +10,7 @@ import torch
 from bakeoff.errors import CapabilityError, UserError
 from bakeoff.interfaces import Capabilities, Dialogue, Sample, Turn
 from bakeoff.train import fit, load_run
+from bakeoff_align.fingerprints import described
 from bakeoff_align.rewards.learned_reward import LearnedReward
 from bakeoff_align.rewards.process_reward import AGGREGATES, ProcessReward, aggregated
 from bakeoff_align.rewards.verifier import Verifier
@@ -156,3 +158,13 @@ def test_a_reward_model_of_known_preferences_is_as_good_as_can_be(mixer, tmp_pat
     bayes = sum(max(p, 1 - p) for p in better) / len(pairs)
     interval = 1.96 * math.sqrt(sum(p * (1 - p) for p in better)) / len(pairs)
     assert abs(accuracy - bayes) <= interval, f"{accuracy:.4f} of {len(pairs)}; {bayes:.4f} +- {interval:.4f}"
+
+
+def test_a_judge_is_known_by_what_stands_in_its_folder_and_not_by_where_that_is(runs, tmp_path):
+    """Else answers that an older judge liked would be taken from a cache."""
+    prints = {}
+    for name, folder in (("attention", "a"), ("attention", "b"), ("min_gru", "a")):
+        shutil.rmtree(tmp_path / folder, ignore_errors=True)
+        shutil.copytree(runs(name), tmp_path / folder)
+        prints[name, folder] = described(Verifier(run=str(tmp_path / folder), device="cpu"))
+    assert prints["attention", "a"] == prints["attention", "b"] != prints["min_gru", "a"]
