@@ -163,8 +163,8 @@ def test_a_reward_model_of_known_preferences_is_as_good_as_can_be(mixer, tmp_pat
 def test_a_judge_is_known_by_what_stands_in_its_folder_and_not_by_where_that_is(runs, tmp_path):
     """Else answers that an older judge liked would be taken from a cache."""
     prints = {}
-    for name, folder in (("attention", "a"), ("attention", "b"), ("min_gru", "a")):
+    for name, folder in (("attention", "a"), ("attention", "b"), ("recurrent", "a")):
         shutil.rmtree(tmp_path / folder, ignore_errors=True)
         shutil.copytree(runs(name), tmp_path / folder)
         prints[name, folder] = described(Verifier(run=str(tmp_path / folder), device="cpu"))
-    assert prints["attention", "a"] == prints["attention", "b"] != prints["min_gru", "a"]
+    assert prints["attention", "a"] == prints["attention", "b"] != prints["recurrent", "a"]
