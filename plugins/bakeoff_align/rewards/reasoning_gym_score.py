@@ -38,6 +38,10 @@ class ReasoningGymScore(Reward):
     def score(self, samples: Items[Sample]) -> list[float]:
         return [self._score(sample) for sample in samples]
 
+    def answer_of(self, text: str) -> str:
+        """What the scorer would be given, letter by letter; "" where there is none."""
+        return self._answer(text) or ""
+
     def _score(self, sample: Sample) -> float:
         told = sample.dialogue.details.get(DETAILS)
         if told is None:

@@ -62,6 +62,9 @@ def test_the_answer_may_stand_between_tags() -> None:
     given = [sample(dialogue, text) for text in texts]
     assert scores(ReasoningGymScore(tag="answer"), given) == [1.0, 0.0]
     assert scores(ReasoningGymScore(), given[1:]) == [1.0]
+    assert ReasoningGymScore(tag="answer").answer_of("so <answer> 12 </answer>.") == "12"
+    assert ReasoningGymScore(tag="answer").answer_of("12") == ""
+    assert ReasoningGymScore().answer_of(" 12\n") == "12"
 
 
 @pytest.mark.parametrize(
