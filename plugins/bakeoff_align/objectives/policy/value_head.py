@@ -41,7 +41,7 @@ class Unit(nn.Module):
         self.mean: Tensor
         self.deviation: Tensor
         for name, value in {"mean": 0.0, "deviation": 0.0 if learns else 1.0}.items():
-            self.register_buffer(name, torch.tensor(value, dtype=torch.float64), persistent=learns)
+            self.register_buffer(name, torch.tensor(value), persistent=learns)
 
     def learn(self, rewards: Tensor, counts: Tensor) -> None:
         """Take notice of the rewards (N,) of answers, those that `counts` (N,) marks; of the first time alone. Rewards

@@ -13,7 +13,7 @@ LENGTHS, V = [4, 1, 3, 4, 2], 5
 
 
 def ppo(**given):
-    return PPO(**{"reward": LengthReward(target=1), "max_new_tokens": 4, "standardise_values": False, **given})
+    return PPO(**{"reward": LengthReward(target=1), "max_new_tokens": 4, "standardise_values": False, **given}).double()
 
 
 def numbers(*shape, seed):
@@ -25,7 +25,7 @@ def moved(objective, rows):
     T = rows["tokens"].shape[1] - 1
     model = Free(numbers(len(rows["tokens"]), T, V, seed=0))
     objective.attach(model, 0)
-    objective.value.double()
+    objective.double()
     weight = objective.value.readout.weight
     with torch.no_grad():
         model.logits.add_(0.5 * numbers(*model.logits.shape, seed=1))
