@@ -51,7 +51,8 @@ class Answers(Task):
     reference : folder of a run, such as the one that feedback began from; null: no `kl`.
     samples : answers to each dialogue.
     corpus : whose validation split is asked; null: that of the recipe, which, where it trains on answers that were
-        judged, has only prompts that got such. dialogues : how many are asked, at most.
+        judged, has only prompts that got such.
+    dialogues : how many are asked, at most.
     max_new_tokens : of an answer, where the model's max_length leaves room for them.
     """
 

@@ -70,7 +70,8 @@ class BestOfN(Task):
     samples : answers to each dialogue.
     temperature : of their draws.
     corpus : whose validation split is asked; null: that of the recipe, which, where it trains on answers that were
-        judged, has only prompts that got such. dialogues : how many are asked, at most.
+        judged, has only prompts that got such.
+    dialogues : how many are asked, at most.
     max_new_tokens : of an answer, where the model's max_length leaves room for them.
     weight : of a vote: the answer's `score`, which must not be negative, as of a probability; or its `exp`, for rewards
         that are learned from preferences and whose score is a logarithm.

@@ -47,7 +47,8 @@ class StepBeam(Task):
     stop : what ends a step. A token that holds more than it stays whole.
     temperature : of the draws.
     corpus : whose validation split is asked; null: that of the recipe, which, where it trains on answers that were
-        judged, has only prompts that got such. dialogues : how many are asked, at most.
+        judged, has only prompts that got such.
+    dialogues : how many are asked, at most.
     steps, step_tokens : of an answer, and of a step, which is cut there; at most.
     """
 
