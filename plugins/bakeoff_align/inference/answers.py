@@ -170,11 +170,17 @@ def _said(samples: Items[Sample], rewards: Items[float]) -> str:
     """One answer to each of the first dialogues."""
     head = "".join(f"<th scope=col>{cell}</th>" for cell in ("asked", "answered", "reward"))
     rows = "".join(
-        f"<tr><td>{_lines(sample.dialogue.prompt[-1].text)}</td><td>{_lines(sample.text)}</td><td>{reward:.3g}</td></tr>"
+        f"<tr><td>{_lines(_asked(sample))}</td><td>{_lines(sample.text)}</td><td>{reward:.3g}</td></tr>"
         for sample, reward in zip(samples, rewards, strict=True)
     )
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return f'<div class="scroll" tabindex=0 role=region aria-label="Answers">{table}</div>'
+
+
+def _asked(sample: Sample) -> str:
+    """What was said last."""
+    turns = sample.dialogue.prompt
+    return turns[-1].text if turns else ""
 
 
 def _lines(text: str) -> str:

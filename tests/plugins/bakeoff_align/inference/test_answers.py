@@ -92,6 +92,12 @@ def test_other_questions_may_be_asked(measured, judge):
     assert "3 dialogues of a validation split" in answer.html
 
 
+def test_nothing_may_have_been_asked(measured, judge):
+    corpus = SimpleNamespace(dialogues=lambda split: iter([Dialogue(prompt=())]))
+    task = Answers(reward=judge(len), corpus=corpus, samples=1, max_new_tokens=1)
+    assert "1 dialogues" in task.measure(measured(says(0.5), 1), lambda told: None).html
+
+
 def test_no_room(asked):
     with pytest.raises(CapabilityError, match=r"answers: the prompt of dialogue 0 has 1 tokens, but the model's"):
         asked(0.7, max_length=1)
