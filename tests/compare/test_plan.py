@@ -29,6 +29,12 @@ def test_budget_that_fills_no_whole_step_is_rounded_and_said(tiny):
     assert plan.notes == ["2,700 tokens are no multiple of 256 a step: 11 steps, 2,816 tokens."]
 
 
+def test_arms_that_are_validated_on_other_text_are_named(tiny):
+    arms = {"attention": {}, "halves": {"data.corpus.validation": 0.5}}
+    (note,) = planned({**tiny, "arms": arms, "match": {"by": "none"}}).notes
+    assert note.startswith("Validated on other text than attention (data.corpus or data.template differs): halves. ")
+
+
 def test_total_work_is_three_forwards_of_every_token_of_every_trial(tiny):
     plan = planned(tiny)
     for arm, flops in plan.flops():

@@ -85,6 +85,7 @@ class Plan:
         self.baseline = next(iter(plain))
         matched = self._matched(plain)
         self.arms = [self._arm(name, *matched[name], plain[name][1]) for name in plain]
+        self.notes += self._other_texts()
 
     def _budgeted(self, name: str, recipe: Recipe) -> Recipe:
         """The recipe with as many steps as the budget's tokens fill."""
@@ -97,6 +98,18 @@ class Plan:
         if recipe.tree["checkpoint"]["every_steps"] is None:  # so that a killed trial loses a tenth at most
             found = found.override({"checkpoint.every_steps": max(1, -(-steps // 10))}, "comparison")
         return found
+
+    def _other_texts(self) -> list[str]:
+        """A note of arms that are validated on other text than the baseline, whose bytes cost what they cost."""
+        read = {arm.name: [arm.recipe.tree["data"].get(part) for part in ("corpus", "template")] for arm in self.arms}
+        others = [name for name, parts in read.items() if parts != read[self.baseline]]
+        if not others:
+            return []
+        return [
+            f"Validated on other text than {self.baseline} (data.corpus or data.template differs): {', '.join(others)}"
+            ". Their bits per byte are of other bytes, and a difference in them says little of the models; a task that "
+            "asks all arms the same says more."
+        ]
 
     def _matched(self, arms: dict[str, tuple[Recipe, Text]]) -> dict[str, tuple[Recipe, Matched | None]]:
         rule = self.spec.match
