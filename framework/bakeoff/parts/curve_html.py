@@ -8,6 +8,8 @@ from collections.abc import Sequence as Items
 from html import escape
 from typing import NamedTuple
 
+#: Powers of two that an axis has at least, to be told by them.
+FEWEST = 3
 #: Share of the height above the highest and below the lowest value.
 MARGIN = 0.08
 #: Lines beyond these are told apart by their dashes.
@@ -37,7 +39,7 @@ def curve_html(
     end: Callable[[Line, str, str], str] | None = None,
     dashes: Callable[[int], str] = lambda number: "none",
 ) -> str:
-    """Lines over powers of two.
+    """Lines over powers of two, or over their own points where these span too little for that.
 
     `rule` is a vertical line with words to it; `end` gives the SVG of a line's end at (x, y), unless it is named.
     """
@@ -55,6 +57,8 @@ def curve_html(
 
     ys, step = _ticks(bottom, top)
     xs = [2**i for i in range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)]
+    if len(xs) < FEWEST:
+        xs = sorted({round(x) for x, _ in every})
     xs = xs[:: math.ceil(len(xs) / 8) or 1]
     grid = "".join(f'<line class="grid" x1="0" x2="100%" y1="{up(y)}%" y2="{up(y)}%"/>' for y in ys)
     beside = "".join(f'<text x="100%" y="{up(y)}%" dy="4" text-anchor="end">{y:.{step}f}</text>' for y in ys)

@@ -1,10 +1,13 @@
 """The page of accuracy by length: all arms that were tried in one chart, as means over seeds."""
 
+import re
+
 import pytest
 from bakeoff.compare.report.html import page
 from bakeoff.compare.report.lines import lines
 from bakeoff.compare.report.reasoning import LengthCurves
 from bakeoff.compare.results import Results
+from bakeoff.parts.curve_html import Line, curve_html
 from bakeoff_align.reasoning.length_generalisation import LengthGeneralisation
 
 ARMS = ("attention", "mamba2")
@@ -62,3 +65,26 @@ def test_points_are_means_over_seeds(tried):
     low, high = first.band[3]
     # Student's t of 2 degrees of freedom is 4.3027; the standard deviation is 0.1
     assert (high - low) / 2 == pytest.approx(4.3027 * 0.1 / 3**0.5, rel=1e-4)
+
+
+def test_intervals_of_shares_end_where_shares_do(tried):
+    """Of length 8, 0, 0.1 and 0.2 here, whose interval would begin below 0."""
+    (task,) = tried().tasks
+
+    def less(one):
+        return [(n, max(share - 0.2, 0.0)) for n, share, *_ in one["curve"]]
+
+    for shares, lowest in ((True, 0.0), (False, 0.1 - 4.3027 * 0.1 / 3**0.5)):
+        line = next(lines(task, ["attention", "mamba2"], less, shares=shares))
+        low, high = line.band[3]
+        assert low == pytest.approx(lowest, abs=1e-4)
+        assert high == pytest.approx(0.1 + 4.3027 * 0.1 / 3**0.5, rel=1e-4)
+
+
+def test_an_axis_that_holds_few_powers_of_two_is_told_by_its_points():
+    def axis(*xs):
+        html = curve_html([Line("a", [(x, 0.5) for x in xs], 0)], "length", "share")
+        return re.findall(r'text-anchor="middle">(\w+)<', html)
+
+    assert axis(6, 8, 10, 12) == ["6", "8", "10", "12"]
+    assert axis(1, 2, 3, 4) == ["1", "2", "4"]

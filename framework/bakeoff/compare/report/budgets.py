@@ -42,8 +42,8 @@ def _asked(results: Results, task: Tried) -> Html:
     keys = [element("span", sample(names.index(name)), name) for name in names if name in task.drawn]
     charts = [chart for way in first["ways"] for chart in _charts(task, names, way, first["size"])]
     text = (
-        "Means over seeds; bands are 95 % intervals over seeds. Arms that draw as many answers may draw more tokens or "
-        "fewer, so that on the right they stand elsewhere. The vertical axes do not start at zero."
+        "Means over seeds; bands are 95 % intervals over seeds, cut at 0 and 1. Arms that draw as many answers may "
+        "draw more tokens or fewer, so that on the right they stand elsewhere. The vertical axes do not start at zero."
     )
     return join(
         element("p", *keys, class_="arms"),
@@ -56,7 +56,7 @@ def _asked(results: Results, task: Tried) -> Html:
 
 def _charts(task: Tried, names: Items[str], way: str, size: str) -> Iterator[Html]:
     """All arms in one way of choosing, against size and against tokens."""
-    by_size = list(lines(task, names, lambda one: [(point[0], point[2]) for point in one["ways"][way]]))
+    by_size = list(lines(task, names, lambda one: [(point[0], point[2]) for point in one["ways"][way]], shares=True))
     title = f"accuracy, {way.replace('_', ' ')}"
     yield _chart(by_size, size, title)
     yield _chart([_against_tokens(line, task, way) for line in by_size], TOKENS, title)

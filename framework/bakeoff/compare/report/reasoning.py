@@ -31,7 +31,7 @@ class LengthCurves(Page):
 def _curves(results: Results, task: Tried) -> Html:
     names = [arm.name for arm in results.arms]
     keys = [element("span", sample(names.index(name)), name) for name in names if name in task.drawn]
-    drawn = list(lines(task, names, lambda one: [(length, share) for length, share, *_ in one["curve"]]))
+    drawn = list(lines(task, names, lambda one: [(length, share) for length, share, *_ in one["curve"]], shares=True))
     ranges = [one["trained"] for found in task.drawn.values() for one in found]
     longest = {high for _, high in ranges}
     rule = (longest.pop(), "longest trained") if len(longest) == 1 else None
@@ -42,6 +42,6 @@ def _curves(results: Results, task: Tried) -> Html:
     chart = curve_html(drawn, "length of the exercise", "share answered rightly", rule, end, dashes)
     text = (
         "Share of the exercises of each length that are answered rightly, by the likeliest token; means over seeds; "
-        "bands are 95 % intervals over seeds. The vertical axis does not start at zero."
+        "bands are 95 % intervals over seeds, cut at 0 and 1. The vertical axis does not start at zero."
     )
     return join(element("p", *keys, class_="arms"), element("div", Html(chart), class_="chart"), note(text))

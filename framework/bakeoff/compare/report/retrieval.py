@@ -90,7 +90,7 @@ def _charts(task: Tried, names: Items[str]) -> Iterator[Html]:
     gained = list(lines(task, names, lambda one: [(b["most"], b["without"] - b["found"]) for b in one["up_to"]]))
     yield _chart(gained, OVERLAP, GAIN)
     shown = list(lines(task, names, lambda one: [(b["most"], b["found"]) for b in one["up_to"]]))
-    alone = list(lines(task, names, lambda one: [(b["most"], b["without"]) for b in one["up_to"]], WITHOUT))
+    alone = list(lines(task, names, lambda one: [(b["most"], b["without"]) for b in one["up_to"]], further=WITHOUT))
     yield _chart([*shown, *alone], OVERLAP, f"{BITS}, with what was found and (dashed) without")
     for key, label in (("by_k", "neighbours of each chunk"), ("by_share", "share of the database's documents")):
         several = [line for line in lines(task, names, itemgetter(key)) if len(line.points) > 1]
