@@ -22,10 +22,14 @@ def described(part: Any) -> str:
     return f"{type(part).__module__}.{type(part).__qualname__}({held})"
 
 
+def of_ids(tokenizer: Tokenizer) -> list[bytes]:
+    """What each id stands for."""
+    return [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
+
+
 def of_model(model: Any, tokenizer: Tokenizer) -> str:
     """A hash of all weights, and of what each id stands for."""
-    said = [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
-    digest = hashlib.sha256(f"{said}".encode())
+    digest = hashlib.sha256(f"{of_ids(tokenizer)}".encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())

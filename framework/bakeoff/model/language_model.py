@@ -13,6 +13,7 @@ from bakeoff.interfaces.context import LayerContext
 from bakeoff.interfaces.head import Head
 from bakeoff.interfaces.init import initialise
 from bakeoff.interfaces.sequence import Sequence
+from bakeoff.parts.counts import check_counts
 from bakeoff.parts.vocabulary import Vocabulary
 
 
@@ -42,9 +43,7 @@ class LanguageModel(nn.Module):
         tied_embedding: bool = True,
     ):
         super().__init__()
-        for name, value in {"d_model": d_model, "vocab_size": vocab_size, "max_length": max_length}.items():
-            if value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1")
+        check_counts(d_model=d_model, vocab_size=vocab_size, max_length=max_length)
         self.context = LayerContext(d_model=d_model, vocab_size=vocab_size, max_length=max_length)
         self.tied_embedding = tied_embedding
         self.backbone = backbone(self.context)

@@ -12,13 +12,15 @@ from bakeoff.interfaces.component import Reference
 from bakeoff.interfaces.corpus import Corpus
 from bakeoff.interfaces.reward import Reward, Sample
 from bakeoff.interfaces.task import Answer, Figure, Progress, Task
-from bakeoff.interfaces.tokenizer import Tokenizer
 from bakeoff.parts import samplers
+from bakeoff.parts.counts import check_counts
 from bakeoff.parts.judging import scores
 from bakeoff.parts.resampling import Ratio, ratio
 
+from bakeoff_align.fingerprints import of_ids
 from bakeoff_align.inference.questions import Questions
 from bakeoff_align.inference.spread import Spread, spreads
+from bakeoff_align.rewards.final import asked
 
 if TYPE_CHECKING:
     from bakeoff.evaluate.measured import Measured
@@ -80,10 +82,7 @@ class Answers(Task):
         dialogues: int = 200,
         max_new_tokens: int = 256,
     ):
-        counts = {"samples": samples, "dialogues": dialogues, "max_new_tokens": max_new_tokens}
-        for name, value in counts.items():
-            if value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1")
+        check_counts(samples=samples, dialogues=dialogues, max_new_tokens=max_new_tokens)
         self.reward, self.run, self.corpus = reward, reference, corpus
         self.samples, self.dialogues, self.max_new_tokens = samples, dialogues, max_new_tokens
 
@@ -107,15 +106,15 @@ class Answers(Task):
 
     def drawn(self, questions: Questions, progress: Progress) -> list[Sample]:
         """`samples` answers to each dialogue, one after another."""
-        sampler, asked = samplers.Sample(), len(questions.prompts)
+        sampler, count = samplers.Sample(), len(questions.prompts)
         by_number: dict[int, list[Sample]] = {}
         for number, completions in questions.continued(
             questions.prompts, copies=self.samples, sampler=sampler, most=self.max_new_tokens, purpose="answers"
         ):
             given = questions.dialogues[number], questions.prompts[number]
             by_number[number] = [Sample(given[0], one.text, given[1], one.tokens, one.reason) for one in completions]
-            progress({"step": len(by_number) * self.samples, "total": 2 * asked * self.samples})
-        return [sample for number in range(asked) for sample in by_number[number]]
+            progress({"step": len(by_number) * self.samples, "total": 2 * count * self.samples})
+        return [sample for number in range(count) for sample in by_number[number]]
 
     def answer(self, samples: Items[Sample], rewards: Items[float], found: Items[Spread]) -> Answer:
         """Means with intervals over dialogues, and some of what was said."""
@@ -144,17 +143,13 @@ def opened(folder: str, measured: Measured) -> Any:
     from bakeoff import load_run
 
     run = load_run(folder, device=str(measured.device))
-    ours, theirs = _words(measured.data.tokenizer), _words(run.tokenizer)
+    ours, theirs = of_ids(measured.data.tokenizer), of_ids(run.tokenizer)
     if ours != theirs:
         raise UserError(
             f"answers: the tokenizer of reference {folder} has {len(theirs):,} ids and that of the measured run "
             f"{len(ours):,}, and they are not all the same; a KL is between models that read and write the same ids"
         )
     return run.model
-
-
-def _words(tokenizer: Tokenizer) -> list[bytes]:
-    return [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
 
 
 def _figures(told: str, found: dict[str, Ratio]) -> str:
@@ -170,17 +165,11 @@ def _said(samples: Items[Sample], rewards: Items[float]) -> str:
     """One answer to each of the first dialogues."""
     head = "".join(f"<th scope=col>{cell}</th>" for cell in ("asked", "answered", "reward"))
     rows = "".join(
-        f"<tr><td>{_lines(_asked(sample))}</td><td>{_lines(sample.text)}</td><td>{reward:.3g}</td></tr>"
+        f"<tr><td>{_lines(asked(sample))}</td><td>{_lines(sample.text)}</td><td>{reward:.3g}</td></tr>"
         for sample, reward in zip(samples, rewards, strict=True)
     )
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return f'<div class="scroll" tabindex=0 role=region aria-label="Answers">{table}</div>'
-
-
-def _asked(sample: Sample) -> str:
-    """What was said last."""
-    turns = sample.dialogue.prompt
-    return turns[-1].text if turns else ""
 
 
 def _lines(text: str) -> str:

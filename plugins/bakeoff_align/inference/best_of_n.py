@@ -14,6 +14,7 @@ from bakeoff.interfaces.dialogue import Dialogue
 from bakeoff.interfaces.reward import Reward, Sample
 from bakeoff.interfaces.task import Answer, Figure, Progress, Task
 from bakeoff.parts import samplers
+from bakeoff.parts.counts import check_counts
 from bakeoff.parts.judging import scores
 
 from bakeoff_align.inference.curves import curve, page
@@ -105,10 +106,7 @@ class BestOfN(Task):
         max_new_tokens: int = 256,
         weight: Literal["score", "exp"] = "score",
     ):
-        counts = {"samples": samples, "dialogues": dialogues, "max_new_tokens": max_new_tokens}
-        for name, value in counts.items():
-            if value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1")
+        check_counts(samples=samples, dialogues=dialogues, max_new_tokens=max_new_tokens)
         if not isinstance(judge, FindsAnswers):
             raise UserError(
                 f"best_of_n: judge {type(judge).__name__} does not find the answer in a text (it has no `answer_of`), "

@@ -12,6 +12,7 @@ from bakeoff.interfaces.corpus import Corpus
 from bakeoff.interfaces.reward import Reward
 from bakeoff.interfaces.task import Answer, Figure, Progress, Task
 from bakeoff.parts import samplers
+from bakeoff.parts.counts import check_counts
 from bakeoff.parts.judging import scores
 
 from bakeoff_align.inference.beams import Search, Steps, search
@@ -82,10 +83,8 @@ class StepBeam(Task):
         steps: int = 16,
         step_tokens: int = 64,
     ):
-        counts = {"branches": branches, "dialogues": dialogues, "steps": steps, "step_tokens": step_tokens}
-        for name, value in {**counts, "the smallest of beams": min(beams, default=0)}.items():
-            if value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1")
+        check_counts(branches=branches, dialogues=dialogues, steps=steps, step_tokens=step_tokens)
+        check_counts(**{"the smallest of beams": min(beams, default=0)})
         if not stop:
             raise UserError("step_beam: stop is empty; it is what ends a step, such as a line's end")
         self.reward, self.judge, self.corpus = reward, judge, corpus

@@ -13,6 +13,7 @@ from bakeoff.errors import CapabilityError
 from bakeoff.interfaces.component import Reference
 from bakeoff.interfaces.dialogue import Row
 from bakeoff.interfaces.task import Answer, Figure, Progress, Task
+from bakeoff.parts.counts import check_counts
 from bakeoff.parts.modes import evaluating
 
 from bakeoff_align.preferences.ranking import Ranking, ranking
@@ -53,8 +54,7 @@ class PreferenceAccuracy(Task):
     }
 
     def __init__(self, *, pairs: int = 1000, by: Literal["score", "objective", "sum", "mean"] | None = None):
-        if pairs < 1:
-            raise ValueError(f"pairs is {pairs}; it must be at least 1")
+        check_counts(pairs=pairs)
         self.pairs, self.by = pairs, by
 
     @classmethod

@@ -13,6 +13,7 @@ from bakeoff.interfaces.component import Reference
 from bakeoff.interfaces.dialogue import Dialogue
 from bakeoff.interfaces.reward import Reward
 from bakeoff.interfaces.task import Answer, Figure, Progress, Task
+from bakeoff.parts.counts import check_counts
 
 from bakeoff_align.inference.questions import Questions
 from bakeoff_align.reasoning.asking import Asking
@@ -62,9 +63,7 @@ class ChainOfThought(Task):
     }
 
     def __init__(self, *, judge: Reward | None = None, exercises: int = 200, shots: int = 4, max_new_tokens: int = 256):
-        for name, value in {"exercises": exercises, "max_new_tokens": max_new_tokens}.items():
-            if value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1")
+        check_counts(exercises=exercises, max_new_tokens=max_new_tokens)
         if shots < 0:
             raise ValueError(f"shots is {shots}; it must be 0 or more")
         self.judge, self.exercises, self.shots, self.max_new_tokens = judge, exercises, shots, max_new_tokens

@@ -13,6 +13,7 @@ from bakeoff.interfaces.component import Reference
 from bakeoff.interfaces.dialogue import ASSISTANT, Dialogue, Turn
 from bakeoff.interfaces.reward import Reward, Sample
 from bakeoff.interfaces.task import Answer, Figure, Progress, Task
+from bakeoff.parts.counts import check_counts
 from bakeoff.parts.curve_html import Line, curve_html, curve_style
 from bakeoff.parts.judging import scores
 from bakeoff.parts.resampling import ratio
@@ -65,8 +66,7 @@ class LengthGeneralisation(Task):
     }
 
     def __init__(self, *, judge: Reward | None = None, exercises: int = 200):
-        if exercises < 1:
-            raise ValueError(f"exercises is {exercises}; it must be at least 1")
+        check_counts(exercises=exercises)
         self.judge, self.exercises = judge, exercises
 
     @classmethod

@@ -30,11 +30,12 @@ def right_answer(owner: str, sample: Sample) -> str:
     if answer is None:
         raise UserError(
             f"{owner} compares with the right answer, and a dialogue has none: its corpus must give `answer`, or use "
-            f"a reward that needs none; the dialogue's prompt ends {_asked(sample)!r}"
+            f"a reward that needs none; the dialogue's prompt ends {asked(sample)[-60:]!r}"
         )
     return answer
 
 
-def _asked(sample: Sample) -> str:
+def asked(sample: Sample) -> str:
+    """What was said last before the answer; "" where nothing was."""
     turns = sample.dialogue.prompt
-    return turns[-1].text[-60:] if turns else ""
+    return turns[-1].text if turns else ""

@@ -8,6 +8,7 @@ from html import escape
 from typing import Literal, NamedTuple
 
 from bakeoff.evaluate.tasks.coloured import POSITIVE, SHADES, shade
+from bakeoff.parts.counts import check_counts
 
 Spacing = Literal["linear", "sigmoid"]
 
@@ -57,9 +58,7 @@ def depths_of(n: int, spacing: Spacing) -> list[float]:
 
 def check_grid(*, lengths: int, depths: int, spacing: str, shortest: int, longest: int | None) -> None:
     """Raise `ValueError` where there is no such grid."""
-    for name, value in {"lengths": lengths, "depths": depths, "shortest": shortest}.items():
-        if value < 1:
-            raise ValueError(f"{name} is {value}; it must be at least 1")
+    check_counts(lengths=lengths, depths=depths, shortest=shortest)
     if longest is not None and longest < shortest:
         raise ValueError(f"longest is {longest}, shortest {shortest}; longest must be at least as much")
     if spacing not in ("linear", "sigmoid"):

@@ -14,6 +14,7 @@ from bakeoff.evaluate.tasks.mqar import MQAR, accuracy
 from bakeoff.evaluate.tasks.recall import Recall, check_sizes, hidden
 from bakeoff.interfaces.task import Answer, Figure, Progress
 from bakeoff.model import LanguageModel
+from bakeoff.parts.counts import check_counts
 from bakeoff.recipe import Recipe
 
 
@@ -66,9 +67,7 @@ class KeyValue(MQAR):
         held_out: int = 256,
     ):
         check_grid(lengths=lengths, depths=depths, spacing=spacing, shortest=shortest, longest=longest)
-        for name, value in {"filler": filler, "layers": layers}.items():
-            if value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1")
+        check_counts(filler=filler, layers=layers)
         self.lengths = [n + n % 2 for n in spaced(shortest, longest, lengths)]
         check_sizes(pairs=pairs, length=self.lengths[0], vocabulary=vocabulary)
         super().__init__(

@@ -21,6 +21,7 @@ from bakeoff.interfaces.sequence import Sequence
 from bakeoff.interfaces.task import Answer, Figure, Progress, Task
 from bakeoff.model import LanguageModel
 from bakeoff.model.cost import plan
+from bakeoff.parts.counts import check_counts
 from bakeoff.parts.modes import evaluating
 from bakeoff.recipe import Recipe
 from bakeoff.recipe.demands import outlined
@@ -83,10 +84,7 @@ class MQAR(Task):
         held_out: int = 2048,
     ):
         check_sizes(pairs=pairs, length=length, vocabulary=vocabulary)
-        counts = {"d_model": d_model, "depth": depth, "steps": steps, "batch": batch, "held_out": held_out}
-        for name, value in counts.items():
-            if value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1")
+        check_counts(d_model=d_model, depth=depth, steps=steps, batch=batch, held_out=held_out)
         if not learning_rates or min(learning_rates) <= 0:
             raise ValueError(f"learning_rates is {list(learning_rates)}; it takes positive numbers, at least one")
         self.d_model, self.depth, self.vocabulary, self.length = d_model, depth, vocabulary, length

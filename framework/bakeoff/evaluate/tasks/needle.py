@@ -22,6 +22,7 @@ from bakeoff.interfaces.task import Answer, Figure, Progress, Task
 from bakeoff.interfaces.tokenizer import Tokenizer
 from bakeoff.model import LanguageModel
 from bakeoff.model.generate import complete
+from bakeoff.parts.counts import check_counts
 from bakeoff.parts.modes import evaluating
 
 TEMPLATE = "{context}\n{question}\nThe special magic {city} number is:"
@@ -77,9 +78,7 @@ class Needle(Task):
         template: str = TEMPLATE,
     ):
         check_grid(lengths=lengths, depths=depths, spacing=spacing, shortest=shortest, longest=longest)
-        for name, value in {"rounds": rounds, "buffer": buffer}.items():
-            if value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1")
+        check_counts(rounds=rounds, buffer=buffer)
         if not 1 <= asked <= needles <= len(CITIES):
             raise ValueError(f"asked is {asked}, needles {needles}; it takes 1 <= asked <= needles <= {len(CITIES)}")
         if template.count(CONTEXT) != 1:

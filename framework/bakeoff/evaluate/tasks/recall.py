@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bakeoff.parts.counts import check_counts
+
 #: Gaps before queries follow a power law whose density is POWER j^(POWER - 1): short ones are likelier.
 POWER = 0.01
 
@@ -22,8 +24,7 @@ class Recall(NamedTuple):
 
 def check_sizes(*, pairs: int, length: int, vocabulary: int) -> None:
     """Raise `ValueError` where no such example exists."""
-    if pairs < 1:
-        raise ValueError(f"pairs is {pairs}; it must be at least 1")
+    check_counts(pairs=pairs)
     if length % 2:
         raise ValueError(f"length is {length}; it must be even, since keys stand at even places")
     if 4 * pairs > length:
