@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -170,3 +171,39 @@ def test_what_one_rank_tells_ends_the_others_with_its_code_and_is_said_once(capf
     job.hearts[0].stopped.set()
     assert job.left[0] == (0, 2)
     assert capfd.readouterr().err == "bakeoff: rank 2: no such file\n"
+
+
+def test_the_keeper_of_the_store_leaves_after_those_that_have_yet_to_hear_why(capfd):
+    job = Job(3, every=0.2)
+    job.beat(1, 0, 1, 2)
+    job.hearts[0].peers[1].heard -= 31
+    job.hearts[0].start()  # it is the first to find rank 1 silent
+    wait_for(lambda: job.hearts[0].store.get("beats/words"))
+    time.sleep(0.5)
+    assert job.left == []
+    job.hearts[2].start()
+    wait_for(lambda: (0, 1) in job.left)
+    assert job.left[0] == (2, 1)
+    assert capfd.readouterr().err.count("bakeoff: ") == 1
+
+
+def test_a_rank_that_was_told_ends_after_the_others_have_read_it_where_it_keeps_the_store(capfd):
+    job = Job(2, every=0.2)
+    job.beat(1, 0, 1)
+    job.hearts[0].store.set("beats/open", "")
+    told = threading.Thread(target=job.hearts[0].tell, args=("rank 0: no such file", 2))
+    told.start()
+    time.sleep(0.6)
+    assert told.is_alive()
+    job.hearts[1].start()
+    told.join(20)
+    wait_for(lambda: job.left == [(1, 2)])
+    assert capfd.readouterr().err == "bakeoff: rank 0: no such file\n"
+
+
+def test_a_beat_on_its_way_does_not_call_back_what_is_over():
+    job = Job(2)
+    job.beat(1, 0, 1)
+    job.hearts[1].stop()
+    job.beat(2, 1)
+    assert job.hearts[0].peers[1].over

@@ -177,6 +177,7 @@ def test_a_rank_that_stands_still_is_named(made, start, tmp_path):
     finally:
         os.kill(ranks.pids[2], signal.SIGKILL)
     assert all(ranks.wait())
+    assert len(ranks.messages) == 1, ranks.errors
     (told,) = ranks.messages
     assert re.match(rf"bakeoff: rank 2 \(host .*, process {ranks.pids[2]}, has not been heard of for", told)
 

@@ -19,6 +19,9 @@ from bakeoff.parallel.member import Member, lives, same_machine
 #: What a rank does within a micro-batch, in this order.
 PHASES = ("forward", "backward", "updating", "reading")
 
+#: Beats that the keeper of the store stays for the others to hear why the job ends.
+FAREWELL = 5
+
 
 class Place(NamedTuple):
     """Where a rank is: optimizer steps done, micro-batches of the next one, and what it does.
@@ -86,6 +89,7 @@ class Heartbeat:
         self.answered = time.monotonic()
         self.lost: str | None = None  # what the store said when it failed
         self.stopped = threading.Event()
+        self._saying, self._is_over = threading.Lock(), False
 
     def start(self) -> None:
         """Begin; all ranks call it once they share the store."""
@@ -104,14 +108,7 @@ class Heartbeat:
         if self.stopped.is_set():
             return
         self.stopped.set()
-        with contextlib.suppress(RuntimeError):
-            self._say(10**9, over=True)
-            deadline = time.monotonic() + patience
-            while self.member.keeps_store and time.monotonic() < deadline:
-                self._listen()
-                if all(peer.over for peer in self.peers.values()):
-                    return
-                time.sleep(0.05)
+        self._take_leave(patience)
 
     def tell(self, message: str, code: int, *, first: bool = False, after: float = 0.0) -> None:
         """Say once for all ranks why the job ends, before this rank raises; the others end with `code`.
@@ -128,13 +125,11 @@ class Heartbeat:
                 deadline = time.monotonic() + (5 if first else after) * self.every
                 while time.monotonic() < deadline and not self.store.get("beats/words"):
                     time.sleep(0.1)
-                if first:
-                    return
-            held = self.store.compare_set("beats/words", "", words)
-            if held == words.encode():
-                _print(message)
-            if self.member.keeps_store:
-                time.sleep(2 * self.every)  # the others read it before the store ends with this process
+            if not (first and self.member.rank):
+                held = self.store.compare_set("beats/words", "", words)
+                if held == words.encode():
+                    _print(message)
+        self._take_leave(FAREWELL * self.every)
 
     def blame(self) -> str | None:
         """Which rank holds up the job, and where it was last; None while all get on."""
@@ -144,7 +139,7 @@ class Heartbeat:
             if self.gone(peer):
                 return f"{peer.name} has died: its process {peer.pid} is gone; it was last at {peer.place}"
         for peer in others:
-            if now - peer.heard > self.silence:
+            if self.silent(peer):
                 silent = f"{peer.name}, process {peer.pid}, has not been heard of for {now - peer.heard:.0f} s"
                 return f"{silent}; it was last at {peer.place}"
         standing = sorted((p for p in self.peers.values() if not p.over), key=lambda peer: peer.place.order)
@@ -161,6 +156,10 @@ class Heartbeat:
         """Whether a rank's process, if it is of this machine, has ended."""
         return peer.machine == same_machine() and not lives(peer.pid)
 
+    def silent(self, peer: Peer) -> bool:
+        """Whether too long has gone by since its latest beat."""
+        return time.monotonic() - peer.heard > self.silence
+
     def _beat(self) -> None:
         number = 0
         try:
@@ -171,6 +170,7 @@ class Heartbeat:
                 self.answered = time.monotonic()
                 if code is not None and not self.stopped.is_set():
                     time.sleep(self.every / 2)
+                    self._take_leave(FAREWELL * self.every)
                     self.leave(code)
                 self.stopped.wait(self.every)
         except RuntimeError as error:  # the server, or the way to it, is gone
@@ -178,7 +178,24 @@ class Heartbeat:
 
     def _say(self, number: int, *, over: bool = False) -> None:
         mine = [number, self.member.name, *self.where(), os.getpid(), same_machine(), over]
-        self.store.set(f"beats/{self.member.rank}", json.dumps(mine))
+        with self._saying:  # what is over stays so, whatever beat is on its way
+            if not self._is_over:
+                self.store.set(f"beats/{self.member.rank}", json.dumps(mine))
+                self._is_over = over
+
+    def _take_leave(self, patience: float) -> None:
+        """Say that this rank's part is over; the store's keeper waits for all that can still hear it to say so too.
+
+        Else its end would take the store from ranks that have not heard why, and they would blame it.
+        """
+        deadline = time.monotonic() + patience
+        with contextlib.suppress(RuntimeError):
+            self._say(10**9, over=True)
+            while self.member.keeps_store and time.monotonic() < deadline:
+                self._listen()
+                if all(peer.over or self.gone(peer) or self.silent(peer) for peer in self.peers.values()):
+                    return
+                time.sleep(min(0.05, self.every))
 
     def _listen(self) -> int | None:
         """Take in the others' beats; returns the exit code if one of them has told why the job ends."""
@@ -238,6 +255,8 @@ class Heartbeat:
             _print(f"{message}. The run continues from its newest checkpoint")
         else:
             time.sleep(self.every)  # whoever speaks finishes its sentence
+        if reachable:
+            self._take_leave(FAREWELL * self.every)
         self.leave(held["code"])
 
     def _claimed(self, words: dict[str, int], reachable: bool) -> dict[str, int]:
