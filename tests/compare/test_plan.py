@@ -1,10 +1,11 @@
 import pytest
 import torch
 from bakeoff import register, registry
-from bakeoff.compare.plan import Plan, check_names, comparison_hash
+from bakeoff.compare.plan import Plan, check_names, comparison_hash, trial
 from bakeoff.compare.tuning import points
 from bakeoff.errors import UserError
 from bakeoff.parts.attention.mixer import Attention
+from bakeoff.parts.files import write_sealed
 from bakeoff.recipe import comparison
 
 
@@ -69,6 +70,17 @@ def test_a_trials_name_is_a_function_of_all_that_decides_it(tiny):
     assert len(set(names)) == 4
     for changed in ({"optimizer.lr": 0.01}, {"budget.tokens": 5120}, {"measure": ["validation", "decode"]}):
         assert not set(names) & {trial.name for trial in runs(planned(tiny, **changed))}
+
+
+def test_a_trials_name_knows_the_weights_of_runs_that_its_tasks_compare_with(tiny, tmp_path):
+    folder = tmp_path / "reference"
+    folder.mkdir()
+    (folder / "recipe.yaml").touch()
+    (arm, _), names = planned(tiny).arms, []
+    for digest in ("one", "one", "another"):
+        write_sealed(folder / "summary.json", {"files": {"model.pt": digest}})
+        names.append(trial(arm, 0, {}, "run", [{"use": "answers", "reference": str(folder)}], "tiny").name)
+    assert names[0] == names[1] != names[2]
 
 
 def test_a_seed_or_an_arm_more_keeps_the_names_of_the_others(tiny):

@@ -21,6 +21,7 @@ from bakeoff.model.cost import Plan as Costs
 from bakeoff.recipe import Comparison, Recipe
 from bakeoff.registry import entry
 from bakeoff.train.loggers import named_loggers
+from bakeoff.train.named_runs import by_content
 from bakeoff.train.provenance import code_of
 
 
@@ -219,7 +220,7 @@ def trial(arm: ArmPlan, seed: int, point: Point, stage: str, measures: Iterable[
     title = f"{arm.name}, seed {seed}"
     recipe = arm.recipe.override(point, "tune").override({"seed": seed}, "seeds").named(title)
     unlogged = recipe.override({"trainer.logger": None})
-    key = digest([unlogged.hash(), list(measures), arm.text.fingerprint])
+    key = digest([unlogged.hash(), by_content(list(measures)), arm.text.fingerprint])
     name = f"{plain(arm.name)}-seed{seed}-{key[:8]}"
     recipe = recipe.override(named_loggers(recipe, group, title, name), "comparison")
     return Trial(name, arm, seed, point, stage, recipe, tuple(measures))
@@ -228,7 +229,8 @@ def trial(arm: ArmPlan, seed: int, point: Point, stage: str, measures: Iterable[
 def comparison_hash(spec: Comparison) -> str:
     """12 hexadecimal digits of all that decides the comparison's numbers; not its name, nor where it runs."""
     arms = {name: recipe.hash() for name, recipe in spec.arms.items()}
-    rules = [dataclasses.asdict(spec.match), dataclasses.asdict(spec.budget), spec.tune, spec.seeds, spec.measure]
+    measures = by_content(spec.measure)
+    rules = [dataclasses.asdict(spec.match), dataclasses.asdict(spec.budget), spec.tune, spec.seeds, measures]
     return digest([list(arms.items()), rules])
 
 

@@ -179,13 +179,14 @@ class Recipe:
 
     def hash(self) -> str:
         """12 hexadecimal digits of all that decides the run, not its name: every value, the content of scripts, and
-        that of the weights that it begins from."""
+        that of the weights of finished runs that it begins from or names elsewhere."""
         tree = {key: value for key, value in self.full.items() if key not in ("name", "weights")}
         for section in ("trained", "adapters"):
             if tree[section] is None:
                 del tree[section]
         if self.full["weights"] is not None:
             tree["weights"] = load("bakeoff.train.weights:source_of")(self).digest
+        tree = load("bakeoff.train.named_runs:by_content")(tree)
         tree["imports"] = sorted(scripts.script_hash(Path(path)) for path in self.scripts)
         return hashlib.sha256(json.dumps(tree).encode()).hexdigest()[:12]
 

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from bakeoff.parts.files import read_sealed
 from bakeoff.recipe import Recipe
 from bakeoff.recipe.reading import as_yaml, parse_value
 from bakeoff.train.folder import RunFolder
+from bakeoff.train.named_runs import by_content, named_runs
 from bakeoff.train.records import check_files, read_recipe, recorded
 from bakeoff.train.resume import check_same_run
-from bakeoff.train.weights import source_of
 
 
 def check_recorded(place: RunFolder, recipe: Recipe) -> None:
     """Raise `UserError` if the folder's run is of another recipe, or its files are not those that it began with.
 
-    Weights that it began from may have moved, or be gone from where they stood.
+    Runs that the recipe names count by their weights: they may have moved, or be gone from where they stood.
     """
     meta = read_sealed(place.meta)
     old, new = _comparable(read_recipe(place)), _comparable(recipe.saved())
-    begun = meta.get("weights") or {}
-    old["weights"] = begun.get("sha256")
-    if new["weights"] is not None:
-        gone = new["weights"] == begun.get("path") and not Path(new["weights"]).exists()
-        source = None if gone else source_of(recipe)
-        new["weights"] = old["weights"] if source is None else source.digest
-    check_same_run(old, new, place.path)
+    begun = meta.get("runs", {})
+    now = begun | named_runs(new) if begun else {}
+    check_same_run(by_content(old, begun), by_content(new, now), place.path)
     check_files(place, meta["files"], recorded(place))
 
 

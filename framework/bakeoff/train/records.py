@@ -19,6 +19,7 @@ from bakeoff.recipe import Recipe
 from bakeoff.recipe.reading import read
 from bakeoff.recipe.schema import SEEDS
 from bakeoff.train.folder import RunFolder, write_yaml
+from bakeoff.train.named_runs import named_runs
 from bakeoff.train.provenance import code_of, command, git_commit, machine, owners
 from bakeoff.train.saving import steps
 
@@ -67,7 +68,8 @@ def record(
         assembly.data.tokenizer.save(place.tokenizer)
         data, length = assembly.data, assembly.model.context.max_length
         described = meta_of(recipe, data, max_length=length, fingerprint=data.fingerprint)
-        write_sealed(place.meta, {"id": identity, **described, "weights": weights, "files": recorded(place)})
+        begun = {"weights": weights, "runs": named_runs(recipe.saved()), "files": recorded(place)}
+        write_sealed(place.meta, {"id": identity, **described, **begun})
     meta = read_sealed(place.meta)
     meta["starts"].append(
         {
