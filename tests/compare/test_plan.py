@@ -1,3 +1,6 @@
+import shutil
+from pathlib import Path
+
 import pytest
 import torch
 from bakeoff import register, registry
@@ -32,8 +35,17 @@ def test_budget_that_fills_no_whole_step_is_rounded_and_said(tiny):
 
 def test_arms_that_are_validated_on_other_text_are_named(tiny):
     arms = {"attention": {}, "halves": {"data.corpus.validation": 0.5}}
-    (note,) = planned({**tiny, "arms": arms, "match": {"by": "none"}}).notes
-    assert note.startswith("Validated on other text than attention (data.corpus or data.template differs): halves. ")
+    plan = planned({**tiny, "arms": arms, "match": {"by": "none"}})
+    (note,) = plan.notes
+    assert note.startswith("Validated on other text than attention: halves. ")
+    assert [facts["other_text"] for facts in plan.document()["arms"]] == [False, True]
+
+
+def test_arms_that_are_validated_on_the_same_text_of_another_corpus_are_not(tiny, tmp_path):
+    path = Path(comparison(tiny, {}).arms["attention"].tree["data"]["corpus"]["path"])
+    shutil.copytree(path, tmp_path / "copy")
+    arms = {"attention": {}, "copy": {"data.corpus.path": str(tmp_path / "copy")}}
+    assert planned({**tiny, "arms": arms, "match": {"by": "none"}}).other_texts == []
 
 
 def test_total_work_is_three_forwards_of_every_token_of_every_trial(tiny):

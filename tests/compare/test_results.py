@@ -2,8 +2,11 @@ import dataclasses
 import io
 
 import pytest
+from bakeoff.compare.report.charts import chart_data
+from bakeoff.compare.report.headline import headline
 from bakeoff.compare.results import Results
 from bakeoff.compare.table import show
+from bakeoff.compare.verdict import Verdict
 from rich.console import Console
 
 
@@ -78,6 +81,22 @@ def test_refused_arm_gives_its_reason(made_up):
     plan["arms"][2]["refused"] = "not causal: token 7 changes output 3"
     verdict = Results(plan, [t for t in trials if t.arm != "mamba2"]).verdicts["mamba2"]
     assert (verdict.kind, verdict.text) == ("refused", "refused: not causal: token 7 changes output 3")
+
+
+def test_arms_of_other_text_are_not_compared_and_count_as_no_comparison(made_up):
+    plan, trials = made_up({"a": 2.0, "b": 1.0, "c": 2.1}, tuned=False)
+    alone = Results(plan, [t for t in trials if t.arm != "b"]).adjusted["c"]
+    plan["arms"][1]["other_text"] = True
+    results = Results(plan, trials)
+    assert results.verdicts["b"] == Verdict("other text", "not compared: validated on other text than a")
+    assert results.differences["b"] is None
+    assert results.by_seed("b") == {}
+    assert results.adjusted["c"] == alone
+    first, rest = headline(results)
+    assert first == "No arm is shown to beat a."
+    assert rest.endswith("b is not compared: validated on other text than the baseline.")
+    (option, *_) = chart_data(results)["tradeoffs"]["memory"]
+    assert [point["arm"] for point in option["points"]] == ["a", "c"]
 
 
 def test_correction_for_many_arms_is_said_where_it_changes_the_verdict(made_up):

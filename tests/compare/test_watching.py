@@ -37,6 +37,21 @@ def test_time_left_follows_from_work_done(now):
     assert left.seconds() == 10.0
 
 
+def test_a_trial_that_runs_longer_than_it_should_says_how_long_itself(now):
+    left = TimeLeft([trial("a"), trial("b"), trial("c")], slots=2)
+    left.started("a-0")
+    left.ended("a-0", 10.0)
+    left.started("b-0")
+    left.started("c-0")
+    now[0] += 9.0
+    assert left.seconds() == 1.0  # two of a second each, side by side
+    left.tells("b-0", 25.0)
+    now[0] += 5.0
+    assert left.seconds() == 20.0
+    left.ended("b-0", 34.0)
+    assert left.seconds() == 44 / 2 - 14
+
+
 def test_slots_share_what_is_left(now):
     left = TimeLeft([trial("a"), trial("b"), trial("c")], slots=2)
     left.started("a-0")

@@ -51,6 +51,25 @@ def test_a_plan_counts_what_the_step_itself_holds(window: Any, optimizer: Any, d
     assert planned == real(build(window), optimizer, documents=documents, accumulate=accumulate)
 
 
+class Weighed(Causal):
+    """Another term, with a weight of its own."""
+
+    def forward(self, model: Any, batch: Any) -> Any:
+        terms, statistics = super().forward(model, batch)
+        total, weight = terms["loss"]
+        return {"loss": terms["loss"], "own": (total * 2, weight * 2)}, statistics
+
+
+@pytest.mark.parametrize(("options", "copies"), [({}, 0), ({"ranks": 2}, 1), ({"accumulate": True}, 2)])
+def test_a_plan_counts_gradients_that_are_kept_apart(options: Any, copies: int):
+    # where a micro-batch is no whole step, the term's gradients (and their sum with what was) stand beside the others
+    batch = {"tokens": torch.zeros(ROWS, T + 1, dtype=torch.long)}
+    planned = planned_memory(build, Weighed(), sgd, rows=ROWS, length=T, **options)
+    assert planned == step_memory(build().initialise(seed=0), Weighed(), sgd, batch, **options)
+    plain = planned_memory(build, Causal(), sgd, rows=ROWS, length=T, **options)
+    assert copies <= (planned.activations - plain.activations) / planned.gradients < copies + 1
+
+
 def test_a_plan_counts_states_that_go_on():
     told = {"documents": True, "accumulate": True, "carried": 3}
     planned = planned_memory(partial(build, 16), Causal(), adam, rows=ROWS, length=T, **told)

@@ -106,6 +106,17 @@ def test_a_term_with_a_weight_of_its_own_is_divided_by_it():
     assert train(pieces, accumulation=2) == pytest.approx(1.0 - 3.0)
 
 
+def test_weights_are_known_at_once_where_a_micro_batch_is_the_whole_step():
+    assert train([batch(4.0, 0.0, 0.0, 0.0, own=[3.0, 1.0, 2.0])]) == pytest.approx(1.0 - 3.0)
+    assert train([batch(4.0, 0.0, own=[])]) == pytest.approx(1.0 - 2.0)
+    assert train([batch(7.0, real=[0.0], own=[3.0])]) == pytest.approx(1.0 - 3.0)
+    assert train([batch(7.0, real=[0.0], own=[])]) == 1.0
+    for whole in (False, True):  # one backward pass for all terms, or one for each weight
+        sums = StepSums(nominal=4.0)
+        sums.enter(*Scaled()(None, batch(4.0, own=[3.0])), whole=whole)
+        assert list(sums.apart) == ([] if whole else ["own"])
+
+
 class Held(pl.Callback):
     """Whether there is a gradient: before the optimizer's step, and after the micro-batch."""
 

@@ -25,12 +25,19 @@ class Judging:
 
     Attributes
     ----------
+    apart : arms whose values are of other text than the baseline's, and are not held against them.
     quality : mean of each arm that has a value. differences : paired difference of each other arm to the baseline.
     adjusted : their p-values after Holm's correction over arms.
     """
 
-    def __init__(self, metric: Metric, values: Mapping[str, Mapping[int, float]], baseline: str):
-        self.metric, self.values, self.baseline = metric, values, baseline
+    def __init__(
+        self,
+        metric: Metric,
+        values: Mapping[str, Mapping[int, float]],
+        baseline: str,
+        apart: frozenset[str] = frozenset(),
+    ):
+        self.metric, self.values, self.baseline, self.apart = metric, values, baseline, apart
 
     @cached_property
     def quality(self) -> dict[str, Estimate]:
@@ -39,7 +46,11 @@ class Judging:
     @cached_property
     def differences(self) -> dict[str, Difference | None]:
         base = self.values[self.baseline]
-        return {name: paired(own, base) for name, own in self.values.items() if name != self.baseline}
+        return {
+            name: None if name in self.apart else paired(own, base)
+            for name, own in self.values.items()
+            if name != self.baseline
+        }
 
     @cached_property
     def adjusted(self) -> dict[str, float | None]:
@@ -48,6 +59,8 @@ class Judging:
     def by_seed(self, name: str) -> dict[int, float]:
         """An arm's difference to the baseline on each seed that both have."""
         own, base = self.values[name], self.values[self.baseline]
+        if name in self.apart:
+            return {}
         return {seed: own[seed] - base[seed] for seed in sorted(own.keys() & base.keys())}
 
     def verdict(self, name: str) -> Verdict | None:
@@ -56,6 +69,8 @@ class Judging:
             return None
         if name == self.baseline:
             return judge_baseline(self.quality[name], self.metric.unit)
+        if name in self.apart:
+            return Verdict("other text", f"not compared: validated on other text than {self.baseline}")
         comparisons = sum(p is not None for p in self.adjusted.values())
         difference, adjusted = self.differences[name], self.adjusted[name]
         more = self.metric.more_is_better

@@ -86,7 +86,12 @@ class Plan:
         self.baseline = next(iter(plain))
         matched = self._matched(plain)
         self.arms = [self._arm(name, *matched[name], plain[name][1]) for name in plain]
-        self.notes += self._other_texts()
+        self.other_texts = self._validated_elsewhere(texts)
+        if self.other_texts:
+            self.notes.append(
+                f"Validated on other text than {self.baseline}: {', '.join(self.other_texts)}. Bits per byte of other "
+                "bytes say little of the models and are not compared; a task that asks all arms the same compares them."
+            )
 
     def _budgeted(self, name: str, recipe: Recipe) -> Recipe:
         """The recipe with as many steps as the budget's tokens fill."""
@@ -100,17 +105,10 @@ class Plan:
             found = found.override({"checkpoint.every_steps": max(1, -(-steps // 10))}, "comparison")
         return found
 
-    def _other_texts(self) -> list[str]:
-        """A note of arms that are validated on other text than the baseline, whose bytes cost what they cost."""
-        read = {arm.name: [arm.recipe.tree["data"].get(part) for part in ("corpus", "template")] for arm in self.arms}
-        others = [name for name, parts in read.items() if parts != read[self.baseline]]
-        if not others:
-            return []
-        return [
-            f"Validated on other text than {self.baseline} (data.corpus or data.template differs): {', '.join(others)}"
-            ". Their bits per byte are of other bytes, and a difference in them says little of the models; a task that "
-            "asks all arms the same says more."
-        ]
+    def _validated_elsewhere(self, texts: _Texts) -> list[str]:
+        """Arms that are validated on other text than the baseline: bytes cost what they cost."""
+        first, *others = self.arms
+        return [arm.name for arm in others if not texts.same_validation(first.recipe, arm.recipe)]
 
     def _matched(self, arms: dict[str, tuple[Recipe, Text]]) -> dict[str, tuple[Recipe, Matched | None]]:
         rule = self.spec.match
@@ -181,7 +179,7 @@ class Plan:
         return {
             "name": spec.name,
             "baseline": self.baseline,
-            "arms": [_facts(arm) for arm in self.arms],
+            "arms": [_facts(arm) | {"other_text": arm.name in self.other_texts} for arm in self.arms],
             "seeds": spec.seeds,
             "match": dataclasses.asdict(spec.match),
             "budget": dataclasses.asdict(spec.budget),
@@ -201,6 +199,7 @@ class _Texts:
     def __init__(self, prepare: bool, progress: bool):
         self.prepare, self.progress = prepare, progress
         self.known: dict[str, Text] = {}
+        self.validated: dict[str, str] = {}
 
     def of(self, recipe: Recipe) -> Text:
         key = json.dumps(recipe.tree["data"], sort_keys=True, default=str)
@@ -213,6 +212,27 @@ class _Texts:
             else:
                 self.known[key] = Text(vocabulary_size(recipe, data), "not prepared", tokenizer)
         return self.known[key]
+
+    def same_validation(self, one: Recipe, other: Recipe) -> bool:
+        """Whether two recipes are validated on the same text; looked up where corpora differ and may be prepared."""
+        ways = [(r.tree["data"].get("template"), r.build("objective").reads_dialogues) for r in (one, other)]
+        if ways[0] != ways[1]:
+            return False
+        if one.tree["data"]["corpus"] == other.tree["data"]["corpus"]:
+            return True
+        return self.prepare and self._validation(one) == self._validation(other)
+
+    def _validation(self, recipe: Recipe) -> str:
+        """A hash of the validation split, as the objective reads it."""
+        dialogues = recipe.build("objective").reads_dialogues
+        key = json.dumps([recipe.tree["data"]["corpus"], dialogues], sort_keys=True, default=str)
+        if key not in self.validated:
+            corpus, hashed = recipe.build("data").corpus, hashlib.sha256()
+            asked = ([each.prompt, each.completion] for each in corpus.dialogues("validation")) if dialogues else ()
+            for said in asked if dialogues else corpus.documents("validation"):
+                hashed.update(json.dumps(said).encode() + b"\n")
+            self.validated[key] = hashed.hexdigest()
+        return self.validated[key]
 
 
 def trial(arm: ArmPlan, seed: int, point: Point, stage: str, measures: Iterable[Entry], group: str) -> Trial:

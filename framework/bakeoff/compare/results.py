@@ -90,7 +90,8 @@ class Results:
     def judged(self) -> Judging:
         """All arms by the metric."""
         values = {arm.name: arm.values(self.metric.key) for arm in self.arms}
-        return Judging(self.metric, values, self.baseline.name)
+        apart = frozenset(arm.name for arm in self.arms if arm.facts.get("other_text"))
+        return Judging(self.metric, values, self.baseline.name, apart)
 
     @property
     def quality(self) -> dict[str, Estimate]:

@@ -38,6 +38,7 @@ def show(results: Results, console: Console) -> None:
         console.print(_table(results, columns))
     _verdicts(results, console)
     for task in results.tasks:
+        console.print(Text(f"\n{task.label}", style="bold"))
         console.print(_table(results, _tried(results, task)))
     for line in caveats(results):
         console.print(Text(line, style="dim"))
@@ -104,7 +105,7 @@ def _cost(results: Results) -> dict[str, list[Text]]:
 def _tried(results: Results, task: Tried) -> dict[str, list[Text]]:
     """Heading -> one cell an arm, coloured by its verdict."""
     return {
-        f"{task.label}\n{name.replace('_', ' ')}": [
+        name.replace("_", " "): [
             Text(
                 task.written(name, arm.name),
                 style=STYLES.get(task.verdict(name, arm.name).kind, "") if name in task.judged else "",

@@ -8,7 +8,9 @@ from typing import Literal
 from bakeoff.compare.statistics import CONFIDENCE, Difference, Estimate
 from bakeoff.compare.words import decimals, percent, plural, signed
 
-Kind = Literal["baseline", "better", "worse", "none shown", "one seed", "no pair", "refused", "failed", "waiting"]
+Kind = Literal[
+    "baseline", "better", "worse", "none shown", "one seed", "no pair", "other text", "refused", "failed", "waiting"
+]
 
 
 @dataclass(frozen=True)

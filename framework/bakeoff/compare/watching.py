@@ -20,7 +20,10 @@ PATIENCE = 20.0
 
 
 class TimeLeft:
-    """Estimates what remains from the trials that are done, by their operations; nothing before the first."""
+    """Estimates what remains from the trials that are done, by their operations; nothing before the first.
+
+    A trial that runs is not ended before it says so itself.
+    """
 
     def __init__(self, trials: Iterable[Trial], slots: int):
         listed = list(trials)
@@ -28,6 +31,7 @@ class TimeLeft:
         self.work = {trial.name: (trial.arm.flops if known else 1.0) or 1.0 for trial in listed}
         self.slots = min(slots, max(1, len(listed)))
         self.begun: dict[str, float] = {}
+        self.told: dict[str, float] = {}  # when a running trial thinks that its training ends
         self.left = sum(self.work.values())
         self.done = self.spent = 0.0
 
@@ -35,9 +39,14 @@ class TimeLeft:
         """A trial begins."""
         self.begun[name] = time.monotonic()
 
+    def tells(self, name: str, seconds: float) -> None:
+        """A trial says how long it will yet train."""
+        self.told[name] = time.monotonic() + seconds
+
     def ended(self, name: str, seconds: float | None) -> None:
         """A trial has ended after so many seconds; one that failed (None) says nothing about time."""
         self.begun.pop(name)
+        self.told.pop(name, None)
         self.left -= self.work[name]
         if seconds is not None:
             self.done += self.work[name]
@@ -48,8 +57,12 @@ class TimeLeft:
         if not self.done:
             return None
         now, each = time.monotonic(), self.spent / self.done
-        running = sum(min(now - begun, each * self.work[name]) for name, begun in self.begun.items())
-        return max(0.0, self.left * each - running) / self.slots
+        waiting = self.left - sum(self.work[name] for name in self.begun)
+        running = [
+            max(each * self.work[name] - (now - begun), self.told.get(name, now) - now, 0.0)
+            for name, begun in self.begun.items()
+        ]
+        return max((waiting * each + sum(running)) / self.slots, *running, 0.0)
 
 
 class Watch:
@@ -71,6 +84,8 @@ class Watch:
         """A trial has begun (no numbers) or tells where it stands."""
         if not numbers:
             self.time_left.started(name)
+        elif numbers.get("seconds_left"):
+            self.time_left.tells(name, numbers["seconds_left"])
 
     def outcome(self, outcome: Outcome, quality: float | None) -> None:
         """A trial has ended."""

@@ -66,7 +66,7 @@ def plan_recipe(recipe: Recipe, length: int | None = None) -> RecipePlan:
     trainer = recipe.tree["trainer"]
     ranks = _ranks(trainer)
     notes = list(costs.notes)
-    memory = _memory(recipe, data, vocabulary, data.micro(ranks), data.accumulation(ranks), notes)
+    memory = _memory(recipe, data, vocabulary, ranks, notes)
     steps = trainer.get("max_steps")
     return RecipePlan(
         model=costs,
@@ -104,9 +104,7 @@ def _ranks(trainer: Mapping[str, Any]) -> int:
     return (devices if isinstance(devices, int) and devices > 0 else 1) * (trainer.get("num_nodes") or 1)
 
 
-def _memory(
-    recipe: Recipe, data: Data, vocabulary: int, rows: int, accumulation: int, notes: list[str]
-) -> Memory | None:
+def _memory(recipe: Recipe, data: Data, vocabulary: int, ranks: int, notes: list[str]) -> Memory | None:
     """Of a training step; rows of several documents where that can be told, else of one. Adds to the notes."""
     precision = precision_of(recipe)
     if precision not in PRECISIONS:
@@ -115,15 +113,17 @@ def _memory(
     if recipe.fp8:
         notes.append("training memory is that of products in bfloat16: what trainer.fp8 keeps in float8 is not planned")
     own, mixed = PRECISIONS[precision]
+    accumulation = data.accumulation(ranks)
     asked = partial(
         planned_memory,
         partial(recipe.build, "model", vocab_size=vocabulary, max_length=data.length),
         recipe.build("objective"),
         with_masters(recipe.build("optimizer")),
-        rows=rows,
+        rows=data.micro(ranks),
         length=data.length,
         searched=searched(data),
         accumulate=accumulation > 1,
+        ranks=ranks,
         carried=accumulation if recipe.stateful else 0,
         dtype=own,
         mixed=mixed,

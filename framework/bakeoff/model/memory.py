@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as Items
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from bakeoff.interfaces.neighbours import BATCHED
-from bakeoff.interfaces.objective import Objective
+from bakeoff.interfaces.objective import Objective, Terms
 from bakeoff.interfaces.state import nbytes, tensors
 from bakeoff.model.carrying import Carried, begin
 from bakeoff.model.casting import cast
@@ -91,6 +92,7 @@ def planned_memory(
     documents: bool = False,
     searched: Searched | None = None,
     accumulate: bool = False,
+    ranks: int = 1,
     carried: int = 0,
     dtype: torch.dtype | None = None,
     mixed: torch.dtype | None = None,
@@ -114,7 +116,14 @@ def planned_memory(
         batch = planned_batch(objective, rows, length, documents, searched)
         context = nullcontext() if mixed is None else torch.autocast("cpu", mixed)
         return step_memory(
-            model, objective, make_optimizer, batch, accumulate=accumulate, carried=carried, context=context
+            model,
+            objective,
+            make_optimizer,
+            batch,
+            accumulate=accumulate,
+            ranks=ranks,
+            carried=carried,
+            context=context,
         )
 
 
@@ -148,11 +157,13 @@ def step_memory(
     batch: Mapping[str, Tensor | None],
     *,
     accumulate: bool = False,
+    ranks: int = 1,
     carried: int = 0,
     context: AbstractContextManager[Any] | None = None,
 ) -> Memory:
     """Bytes of one step on `batch`, forward and backward and optimizer; `accumulate`: gradients stand from before.
 
+    Where they do, or one of several `ranks` is looked at, loss terms with weights of their own have gradients apart.
     `carried` is the number of micro-batches whose states go on, of which `batch` is one.
     Changes the model's parameters: they take a step with gradients of zero, and then one with the batch's.
     """
@@ -174,15 +185,31 @@ def step_memory(
         live.peak = live.now
         with context or nullcontext():
             terms = lanes.run(objective, batch, 0)[0] if carried else objective(model, batch)[0]
-            loss = sum((total for total, _ in terms.values()), torch.zeros(()))
+            apart = _weighed_apart(terms) if accumulate or ranks > 1 else {}
+            loss = sum((total for name, (total, _) in terms.items() if name not in apart), torch.zeros(()))
+        kept = [_gradients(total, trained, accumulate) for total in apart.values()]
         loss.backward()
-        del terms, loss
+        del terms, apart, loss
         optimizer.step()
+        del kept
     own = nbytes(lanes.states) + nbytes(lanes.after)
     held = sum(size(t) for part in (model, objective) for t in (*part.parameters(), *part.buffers()))
     gradients = sum(size(parameter) for parameter in trained)
     states = sum(size(t) for state in optimizer.state.values() for t in tree_leaves(state) if isinstance(t, Tensor))
     return Memory(held, gradients, states, live.peak - held - gradients - states - own, own * carried)
+
+
+def _weighed_apart(terms: Terms) -> dict[str, Tensor]:
+    """Terms that do not share the weight of the first one, and have a gradient."""
+    leading = next(iter(terms.values()))[1]
+    return {name: total for name, (total, weight) in terms.items() if weight is not leading and total.requires_grad}
+
+
+def _gradients(total: Tensor, trained: Items[nn.Parameter], accumulate: bool) -> list[Tensor | None]:
+    """Those of a term, added to others from before if they `accumulate`."""
+    before = [torch.zeros_like(parameter) if accumulate else None for parameter in trained]
+    new = torch.autograd.grad(total, trained, retain_graph=True, allow_unused=True)
+    return [b if a is None or b is None else a + b for a, b in zip(before, new, strict=True)]
 
 
 def size(tensor: Tensor) -> int:

@@ -192,7 +192,9 @@ class TrainingModule(LeanModule):
         if self.sums.add_up is not None:  # ranks agree on whether to stop in the same exchange that adds up the loss
             asked = torch.tensor(float(self.wants_stop()), device=self.device)
             statistics = {**statistics, "stop": asked}
-        return self.sums.enter(terms, statistics) * self.trainer.accumulate_grad_batches  # Lightning divides by it
+        parts = self.trainer.accumulate_grad_batches
+        whole = parts == 1 and self.sums.add_up is None
+        return self.sums.enter(terms, statistics, whole=whole) * parts  # Lightning divides by them
 
     def _collected(self, collector: Collector, batch: Mapping[str, Tensor | None]) -> Mapping[str, Tensor | None]:
         """The rows that a batch names, of what is collected first where that is due."""

@@ -48,7 +48,7 @@ class StepSums:
     Gradients are accumulated from plain sums, and scaled once: a token counts the same in whichever micro-batch and on
     whichever rank it stands. Terms that share the weight of the first one are differentiated together with it; a term
     with a weight of its own (another tensor) has its gradients kept apart, at the price of a backward pass, since how
-    the two weights compare is known only at the end of the step.
+    the two weights compare is known only at the end of the step. It is known at once where a micro-batch is all of it.
 
     Parameters
     ----------
@@ -63,18 +63,25 @@ class StepSums:
         self.layout: list[tuple[str, torch.Size]] = []
         self.vector: Tensor | None = None
         self.apart: dict[str, Tensor] = {}
+        self.divided = False
         self.gradients: dict[str, list[Tensor | None]] = {}
 
-    def enter(self, terms: Terms, statistics: Statistics) -> Tensor:
-        """Add one micro-batch; returns what is to be differentiated for the terms that share the first one's weight."""
+    def enter(self, terms: Terms, statistics: Statistics, *, whole: bool = False) -> Tensor:
+        """Add one micro-batch; returns what is to be differentiated for the terms that share the first one's weight.
+
+        whole : no other micro-batch has a part in the step; then it is for all terms.
+        """
         (_, (total, leading)), *others = terms.items()
         self.apart = {}
+        self._add(terms, statistics)
+        self.divided = whole and any(weight is not leading for _, (_, weight) in others)
+        if self.divided:
+            return torch.stack([value * _reciprocal(weight) for value, weight in terms.values()]).sum()
         for name, (value, weight) in others:
             if weight is leading:
                 total = total + value
             else:
                 self.apart[name] = value / self.nominal
-        self._add(terms, statistics)
         return total / self.nominal
 
     def _add(self, terms: Terms, statistics: Statistics) -> None:
@@ -112,7 +119,7 @@ class StepSums:
         totals = Totals(self.vector if self.add_up is None else self.add_up(self.vector), self.layout)
         leading = next(name for name in totals.places if name.startswith("weight."))
         gradients = [p.grad for p in parameters if p.grad is not None]
-        if gradients:
+        if gradients and not self.divided:
             torch._foreach_mul_(gradients, self._scale(totals, leading, 1 if self.together else self.ranks))
         for name, held in self.gradients.items():
             self._add_apart(parameters, held, self._scale(totals, f"weight.{name}", 1))
@@ -124,8 +131,7 @@ class StepSums:
         if totals.values is not None:
             number = totals.values[totals.places[name][0]]
             return self.nominal * ranks / number if number > 0 else 0.0
-        weight = totals[name]
-        return torch.where(weight > 0, self.nominal * ranks / weight.clamp(min=torch.finfo(torch.float32).tiny), 0.0)
+        return self.nominal * ranks * _reciprocal(totals[name])
 
     def _add_apart(self, parameters: Items[nn.Parameter], held: Items[Tensor | None], scale: Any) -> None:
         for parameter, gradient in zip(parameters, held, strict=True):
@@ -134,3 +140,8 @@ class StepSums:
             if gradient is not None:
                 scaled = (gradient * scale).to(gradient.dtype)
                 parameter.grad = scaled if parameter.grad is None else parameter.grad + scaled
+
+
+def _reciprocal(weight: Tensor) -> Tensor:
+    """1 / weight, or 0 where that is 0."""
+    return torch.where(weight > 0, 1 / weight.clamp(min=torch.finfo(torch.float32).tiny), 0.0)

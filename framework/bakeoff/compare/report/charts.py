@@ -160,7 +160,7 @@ def _against(judged: Judging, axis: Axis, costs: Mapping[str, float | None]) -> 
     points = []
     for arm, quality in judged.quality.items():
         x, seeds = costs.get(arm), judged.values[arm].values()
-        if x is not None:
+        if x is not None and arm not in judged.apart:
             points.append({"arm": arm, "x": x, "y": quality.mean, "low": min(seeds), "high": max(seeds)})
     if len(points) < 2:
         return None

@@ -69,6 +69,7 @@ def _is(names: Items[str]) -> str:
 def _missing(groups: dict[str, list[str]]) -> str:
     lines = []
     for kind, words in (
+        ("other text", "not compared: validated on other text than the baseline"),
         ("refused", "refused before training"),
         ("failed", "without a result"),
         ("waiting", "not run yet"),

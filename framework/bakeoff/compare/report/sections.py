@@ -123,6 +123,8 @@ def tradeoffs(results: Results) -> Html:
         f"Lower is better in {results.metric.unit}. The dashed line joins the arms that none beats in both (the "
         "Pareto front of the means); bars reach from the lowest to the highest seed. Neither axis starts at zero."
     )
+    if results.judged.apart:
+        text += " Arms that are validated on other text are left out."
     pair = element("div", *charts, class_="pair")
     return section("What quality costs", toggles(data["arms"]), pair, note(text))
 

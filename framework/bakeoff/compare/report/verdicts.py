@@ -21,6 +21,7 @@ BADGES = {
     "none shown": "no difference shown",
     "one seed": "one seed",
     "no pair": "no pair",
+    "other text": "not compared",
     "refused": "refused",
     "failed": "failed",
     "waiting": "not run yet",
