@@ -3,12 +3,14 @@ from __future__ import annotations
 import re
 import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bakeoff import registry
 from bakeoff.cli.main import main
 from bakeoff.cli.plan import ranges
 from bakeoff.evaluate.planning import plan_recipe
+from bakeoff.parts.causal import Causal
 from bakeoff.recipe import recipe
 
 RECIPE = """
@@ -49,6 +51,14 @@ def test_a_recipe_is_planned_as_it_trains(written: Path):
     assert planned.total_flops == planned.model.training_flops * 10 * 1024
     assert planned.memory.optimizer > 2 * planned.memory.gradients
     assert planned.notes == ()
+
+
+def test_what_is_run_without_gradients_is_planned(written: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any):
+    plain = plan_recipe(recipe(written)).total_flops
+    monkeypatch.setattr(Causal, "forwards", lambda self: 1.5)
+    assert plan_recipe(recipe(written)).total_flops == plain * (3 + 1.5) / 3
+    assert main(["plan", str(written), "--bandwidth", "100"]) == 0
+    assert "three times the forward, and 1.5 forward without" in " ".join(capsys.readouterr().out.split())
 
 
 def test_states_that_go_on_are_planned(written: Path):

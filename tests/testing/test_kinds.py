@@ -219,6 +219,13 @@ class HearsOnlyCosts(Causal):
         return {name: (total.detach(), n) for name, (total, n) in super()._feedback(*given).items()}
 
 
+class AsksTwice(Causal):
+    def forward(self, model, batch):
+        with torch.no_grad():
+            super().forward(model, batch)
+        return super().forward(model, batch)
+
+
 class Positional(Mean):
     def __init__(self, context, width=4):
         super().__init__(context)
@@ -282,6 +289,7 @@ class NoExamples(Mean):
         (BeginsAnew, "continuing", "documents None: token_losses of two windows through the state differ by"),
         (HearsNoFeedback, "feedback", "documents None: a part shows feedback, but no term has this name"),
         (HearsOnlyCosts, "feedback", "the term 'feedback' has no gradient in what the log-probabilities come from"),
+        (AsksTwice, "forwards", "or 1 times without, where forwards() says 0"),
         (Positional, "schema", "argument 'width' is not keyword-only"),
         (Swallows, "schema", "argument 'options' swallows what is not known"),
         (Untyped, "schema", "argument 'width' has no type, so a recipe cannot be checked against it"),

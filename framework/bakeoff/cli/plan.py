@@ -121,7 +121,9 @@ def training_rows(planned: RecipePlan) -> Iterator[Row]:
     if share < 1:
         yield "trained parameters", f"{planned.trained:,}", f"{share:.1%}; the others have no gradient, and no state"
     most = "" if share == 1 else "; at most, as the others need no gradient"
-    yield "training, a token", f"{count(model.training_flops)} FLOP", f"three times the forward{most}"
+    most += "; at most, as rows may be shorter" if planned.dialogues else ""
+    beside = f", and {planned.forwards:.3g} forward without gradients" if planned.forwards else ""
+    yield "training, a token", f"{count(planned.training_flops)} FLOP", f"three times the forward{beside}{most}"
     if planned.recompute != "none":
         told = f"recompute: {planned.recompute}; at most, and not counted in utilisation"
         yield "  and anew in backward", f"{count(planned.recomputed)} FLOP", told

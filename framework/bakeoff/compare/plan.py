@@ -54,7 +54,7 @@ class ArmPlan:
     @property
     def flops(self) -> float | None:
         """Operations of one trial, forward and backward."""
-        each = self.costs.training_flops
+        each = self.costs.training_flops_with(self.recipe.build("objective").forwards())
         return None if each is None else each * self.tokens
 
 

@@ -28,6 +28,7 @@ class RecipePlan:
     ----------
     model : per token and per row. vocabulary : ids. trained : parameters that are trained.
     rows, accumulation, ranks : of a micro-batch, micro-batches a step, and devices.
+    forwards : passes without gradients for each that is trained on. dialogues : rows may be shorter than `length`.
     memory : of a training step on one device, or None where a part looks at values. steps : the budget, or None.
     recompute : what is computed anew in backward, and `recomputed`, the operations that this adds a token, or None.
     notes : what could not be told, and why.
@@ -41,15 +42,22 @@ class RecipePlan:
     ranks: int
     step_tokens: int
     steps: int | None
+    forwards: float
+    dialogues: bool
     memory: Memory | None
     recompute: str
     recomputed: float | None
     notes: tuple[str, ...]
 
     @property
+    def training_flops(self) -> float | None:
+        """Operations a training token."""
+        return self.model.training_flops_with(self.forwards)
+
+    @property
     def total_flops(self) -> float | None:
         """Operations of the whole run."""
-        each = self.model.training_flops
+        each = self.training_flops
         return None if each is None or self.steps is None else each * self.steps * self.step_tokens
 
 
@@ -67,7 +75,7 @@ def plan_recipe(recipe: Recipe, length: int | None = None) -> RecipePlan:
     ranks = _ranks(trainer)
     notes = list(costs.notes)
     memory = _memory(recipe, data, vocabulary, ranks, notes)
-    steps = trainer.get("max_steps")
+    steps, objective = trainer.get("max_steps"), recipe.build("objective")
     return RecipePlan(
         model=costs,
         vocabulary=vocabulary,
@@ -77,6 +85,8 @@ def plan_recipe(recipe: Recipe, length: int | None = None) -> RecipePlan:
         ranks=ranks,
         step_tokens=data.batch_tokens,
         steps=steps if steps and steps > 0 else None,
+        forwards=objective.forwards(),
+        dialogues=objective.reads_dialogues,
         memory=memory,
         recompute=recipe.recompute,
         recomputed=None if costs.whole.flops is None else recomputed_flops(model, costs.length, recipe.recompute),

@@ -121,6 +121,11 @@ class Objective(nn.Module, Component):
         shapes: for plans, which run on shapes alone."""
         return {}
 
+    def forwards(self) -> float:
+        """Forward passes without gradients over the rows of a step, beside the one that is trained on: a reference's,
+        or, of a `PolicyObjective`, at most what a step's share of a collection takes. For plans."""
+        return 0.0
+
     @abstractmethod
     def tokens_wanted(self, length: int) -> int:
         """How many tokens of raw text a training sequence of `length` inputs takes."""

@@ -98,7 +98,11 @@ class Plan:
     @property
     def training_flops(self) -> float | None:
         """Operations a training token: backward is twice the forward."""
-        return None if self.whole.flops is None else 3 * self.whole.flops
+        return self.training_flops_with(0.0)
+
+    def training_flops_with(self, forwards: float) -> float | None:
+        """The same, with so many forward passes without gradients beside it."""
+        return None if self.whole.flops is None else (3 + forwards) * self.whole.flops
 
     @property
     def formula_flops(self) -> float:

@@ -16,7 +16,7 @@ from bakeoff.testing.build import VOCABULARY, resolved
 from bakeoff.testing.candidate import Candidate
 from bakeoff.testing.dialogues import TOKENIZER, Rows, rows_of
 from bakeoff.testing.host import model
-from bakeoff.testing.law import Broken, NotClaimed, law
+from bakeoff.testing.law import Broken, NotApplicable, NotClaimed, law
 from bakeoff.testing.values import jitter
 
 _LENGTH = 6
@@ -84,6 +84,33 @@ def feedback(candidate: Candidate) -> None:
         (slope,) = pulled(total, [network.backbone.embedding]) if total.requires_grad else (torch.zeros(1),)
         if not bool(slope.any()):
             raise Broken(f"{told}: the term 'feedback' has no gradient in what the log-probabilities come from")
+
+
+@law(None, "forwards", "objective")
+def forwards(candidate: Candidate) -> None:
+    """A batch goes through a backbone once with gradients, and as often without as `forwards()` says."""
+    objective, network = built(candidate)
+    if objective.collects:
+        raise NotApplicable("the passes of a collection are shared by the steps that it lasts for")
+    passes: list[bool] = []
+
+    def count(module: Any, *_: Any) -> None:
+        if isinstance(module, type(network.backbone)):
+            passes.append(torch.is_grad_enabled())
+
+    hook = torch.nn.modules.module.register_module_forward_hook(count)
+    try:
+        for rows in batches(objective, network, candidate):
+            passes.clear()
+            objective(network, rows.batch)
+            found, said = (passes.count(True), passes.count(False)), objective.forwards()
+            if found != (1, said):
+                raise Broken(
+                    f"{rows.told}: a batch goes through a backbone {found[0]} times with gradients (not once), or "
+                    f"{found[1]} times without, where forwards() says {said:g}"
+                )
+    finally:
+        hook.remove()
 
 
 def _shows(backbone: Any, given: tuple[Any, ...], result: Result) -> None:

@@ -80,6 +80,10 @@ class Answering(PolicyObjective):
         """(B, T) each, of the targets of a batch, before training on them: `old`."""
         return {"old": told(model, batch).log_probabilities}
 
+    def forwards(self) -> float:
+        """Answers are drawn, and looked at once more, for each pass over a collection."""
+        return 2.0 / self.passes
+
     def planned(self, rows: int, length: int) -> dict[str, Tensor]:
         """What a collection holds."""
         wide = {name: torch.zeros(rows, self.tokens_wanted(length)) for name in self.by_token}

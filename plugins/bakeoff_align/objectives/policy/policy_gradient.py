@@ -73,6 +73,10 @@ class PolicyGradient(Answering):
         if self.beta > 0:
             self.before = ReferenceModel(model, type(self).__name__)
 
+    def forwards(self) -> float:
+        """And by the reference, where there is one."""
+        return super().forwards() + (1.0 / self.passes if self.beta > 0 else 0.0)
+
     def look(self, model: Model, batch: Mapping[str, Tensor | None]) -> Rows:
         """`old`, and `reference` where there is one."""
         found = super().look(model, batch)

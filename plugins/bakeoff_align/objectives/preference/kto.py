@@ -67,6 +67,10 @@ class KTO(Referred):
             )
         return Encoded([template.row(dialogue.prompt, dialogue.completion, tokenizer)], {"right": dialogue.right})
 
+    def forwards(self) -> float:
+        """The reference's, and both models' of prompts with other completions."""
+        return 3.0
+
     def planned(self, rows: int, length: int) -> dict[str, Tensor]:
         """How right each is."""
         return {"right": torch.ones(rows)}

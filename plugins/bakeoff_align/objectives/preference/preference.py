@@ -50,6 +50,10 @@ class Referred(Preference):
         """Make the reference."""
         self.reference_model = ReferenceModel(model, type(self).__name__)
 
+    def forwards(self) -> float:
+        """The reference's."""
+        return 1.0
+
     def scores(self, model: Model, batch: Mapping[str, Tensor | None], found: Told) -> Tensor:
         """How much more probable each completion has become, in nats."""
         before = self.reference_model.log_probabilities(model, batch)

@@ -272,3 +272,12 @@ def test_the_models_answers_become_better(cls):
             optimizer.step()
     assert means[0] < 0.5
     assert means[-1] > 0.7
+
+
+def test_what_a_collection_takes_is_shared_by_the_steps_that_it_lasts_for():
+    given = {"reward": Noted(), "max_new_tokens": 4}
+    # answers are drawn, and looked at by the model and by the reference
+    assert GRPO(**given, beta=0.1).forwards() == 3
+    assert GRPO(**given, beta=0.0).forwards() == 2
+    assert PPO(**given, passes=4, beta=0.1).forwards() == 3 / 4
+    assert ExpertIteration(**given, passes=2).forwards() == 1
