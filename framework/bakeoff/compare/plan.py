@@ -223,16 +223,24 @@ class _Texts:
         return self.prepare and self._validation(one) == self._validation(other)
 
     def _validation(self, recipe: Recipe) -> str:
-        """A hash of the validation split, as the objective reads it."""
-        dialogues = recipe.build("objective").reads_dialogues
-        key = json.dumps([recipe.tree["data"]["corpus"], dialogues], sort_keys=True, default=str)
+        """A hash of the validation split, for recipes whose objectives read it alike."""
+        key = json.dumps(recipe.tree["data"]["corpus"], sort_keys=True, default=str)
         if key not in self.validated:
-            corpus, hashed = recipe.build("data").corpus, hashlib.sha256()
-            asked = ([each.prompt, each.completion] for each in corpus.dialogues("validation")) if dialogues else ()
-            for said in asked if dialogues else corpus.documents("validation"):
+            hashed = hashlib.sha256()
+            for said in _validated_on(recipe):
                 hashed.update(json.dumps(said).encode() + b"\n")
             self.validated[key] = hashed.hexdigest()
         return self.validated[key]
+
+
+def _validated_on(recipe: Recipe) -> Iterator[Any]:
+    """What the validation split holds, as plain values."""
+    corpus = recipe.build("data").corpus
+    if recipe.build("objective").reads_dialogues:
+        for each in corpus.dialogues("validation"):
+            yield [each.prompt, each.completion]
+    else:
+        yield from corpus.documents("validation")
 
 
 def trial(arm: ArmPlan, seed: int, point: Point, stage: str, measures: Iterable[Entry], group: str) -> Trial:

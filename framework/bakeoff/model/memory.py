@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Sequence as Items
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -20,12 +19,13 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from bakeoff.interfaces.neighbours import BATCHED
-from bakeoff.interfaces.objective import Objective, Terms
+from bakeoff.interfaces.objective import Objective
 from bakeoff.interfaces.state import nbytes, tensors
 from bakeoff.model.carrying import Carried, begin
 from bakeoff.model.casting import cast
 from bakeoff.model.language_model import LanguageModel
 from bakeoff.model.recompute import recompute_blocks
+from bakeoff.parts.terms import added_gradients, weighed_apart
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -185,9 +185,13 @@ def step_memory(
         live.peak = live.now
         with context or nullcontext():
             terms = lanes.run(objective, batch, 0)[0] if carried else objective(model, batch)[0]
-            apart = _weighed_apart(terms) if accumulate or ranks > 1 else {}
+            apart = weighed_apart(terms) if accumulate or ranks > 1 else {}
             loss = sum((total for name, (total, _) in terms.items() if name not in apart), torch.zeros(()))
-        kept = [_gradients(total, trained, accumulate) for total in apart.values()]
+        kept = [
+            added_gradients(total, trained, [torch.zeros_like(p) if accumulate else None for p in trained])
+            for total in apart.values()
+            if total.requires_grad
+        ]
         loss.backward()
         del terms, apart, loss
         optimizer.step()
@@ -197,19 +201,6 @@ def step_memory(
     gradients = sum(size(parameter) for parameter in trained)
     states = sum(size(t) for state in optimizer.state.values() for t in tree_leaves(state) if isinstance(t, Tensor))
     return Memory(held, gradients, states, live.peak - held - gradients - states - own, own * carried)
-
-
-def _weighed_apart(terms: Terms) -> dict[str, Tensor]:
-    """Terms that do not share the weight of the first one, and have a gradient."""
-    leading = next(iter(terms.values()))[1]
-    return {name: total for name, (total, weight) in terms.items() if weight is not leading and total.requires_grad}
-
-
-def _gradients(total: Tensor, trained: Items[nn.Parameter], accumulate: bool) -> list[Tensor | None]:
-    """Those of a term, added to others from before if they `accumulate`."""
-    before = [torch.zeros_like(parameter) if accumulate else None for parameter in trained]
-    new = torch.autograd.grad(total, trained, retain_graph=True, allow_unused=True)
-    return [b if a is None or b is None else a + b for a, b in zip(before, new, strict=True)]
 
 
 def size(tensor: Tensor) -> int:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bakeoff.interfaces.objective import Statistics, Terms
+from bakeoff.parts.terms import added_gradients, weighed_apart
 
 #: Adds a vector up over ranks; None where there is one rank.
 AddUp = Callable[[Tensor], Tensor] | None
@@ -71,18 +72,14 @@ class StepSums:
 
         whole : no other micro-batch has a part in the step; then it is for all terms.
         """
-        (_, (total, leading)), *others = terms.items()
-        self.apart = {}
         self._add(terms, statistics)
-        self.divided = whole and any(weight is not leading for _, (_, weight) in others)
+        apart = weighed_apart(terms)
+        self.divided = whole and bool(apart)
         if self.divided:
             return torch.stack([value * _reciprocal(weight) for value, weight in terms.values()]).sum()
-        for name, (value, weight) in others:
-            if weight is leading:
-                total = total + value
-            else:
-                self.apart[name] = value / self.nominal
-        return total / self.nominal
+        self.apart = {name: value / self.nominal for name, value in apart.items()}
+        first, *others = (value for name, (value, _) in terms.items() if name not in apart)
+        return sum(others, first) / self.nominal
 
     def _add(self, terms: Terms, statistics: Statistics) -> None:
         named = {f"{kind}.{name}": pair[i] for name, pair in terms.items() for i, kind in enumerate(("sum", "weight"))}
@@ -103,11 +100,8 @@ class StepSums:
         for name, value in self.apart.items():
             if not value.requires_grad:  # nothing that is trained has a part in it
                 continue
-            new = torch.autograd.grad(value * factor, parameters, retain_graph=True, allow_unused=True)
-            held = self.gradients.get(name, [None] * len(new))
-            self.gradients[name] = [
-                b if a is None else a if b is None else a + b for a, b in zip(held, new, strict=True)
-            ]
+            held = self.gradients.get(name, [None] * len(parameters))
+            self.gradients[name] = added_gradients(value * factor, parameters, held)
         self.apart = {}
 
     def finish(self, parameters: Items[nn.Parameter]) -> Totals:
